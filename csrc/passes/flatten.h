@@ -1,0 +1,26 @@
+// flatten: one graph that holds everything a call of a function would run.
+//
+// Returns a copy of the function's source graph with every call of a scripted function or method
+// inlined, except the constructors of autocast objects: their arguments are what the scopes pass
+// reads. Calls that cannot be known when compiling (interfaces, Python) stay. The function and its
+// callees are left as they are. Afterwards the cheap folds that PyTorch itself does before running
+// are done (`is None` checks, constant conditions), so that a constant handed through helpers is
+// one.
+//
+// Preserved: source ranges and call stacks, which errors show. Must run before: nothing. Must run
+// after: scopes.
+#pragma once
+
+#include <torch/csrc/jit/api/function_impl.h>
+
+#include <memory>
+
+namespace jit_amp {
+
+std::shared_ptr<torch::jit::Graph> flatten(torch::jit::GraphFunction& function);
+
+// Whether `type` is one of the classes that TorchScript makes of torch.autocast, torch.amp.autocast,
+// torch.cuda.amp.autocast and torch.cpu.amp.autocast.
+bool is_autocast_class(const c10::TypePtr& type);
+
+}  // namespace jit_amp

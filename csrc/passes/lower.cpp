@@ -1,0 +1,373 @@
+#include "passes/lower.h"
+
+#include <ATen/autocast_mode.h>
+#include <torch/custom_class.h>
+
+#include <unordered_set>
+
+#include "error.h"
+#include "passes/policy.h"
+#include "runtime/ops.h"
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+using c10::DeviceType;
+
+// What is to be done with one node.
+struct Plan {
+  Node* node;
+  const State* state;
+  Policy cpu = Policy::untouched;
+  Policy cuda = Policy::untouched;
+  bool opaque = false;
+};
+
+// Calls out of the graph see the state even where it is off: its dtype can be asked for.
+bool is_call(const Node* node) {
+  return node->kind() == prim::CallMethod || node->kind() == prim::CallFunction ||
+         node->kind() == prim::PythonOp;
+}
+
+std::optional<Plan> decide(Node* node, const State& state, const State& entry) {
+  Plan plan{node, &state};
+  for (const auto& [device, at] : state.devices) {
+    if (!at.enabled) {
+      continue;
+    }
+    const Policy policy = policy_of(node, device);
+    const bool known_device = device == DeviceType::CPU || device == DeviceType::CUDA;
+    if (policy == Policy::opaque || policy == Policy::banned ||
+        (!known_device && policy != Policy::untouched)) {
+      plan.opaque = true;
+    } else if (device == DeviceType::CPU) {
+      plan.cpu = policy;
+    } else if (device == DeviceType::CUDA) {
+      plan.cuda = policy;
+    }
+  }
+  plan.opaque |= is_call(node) && state != entry;
+  if (plan.opaque || plan.cpu != Policy::untouched || plan.cuda != Policy::untouched) {
+    return plan;
+  }
+  return std::nullopt;
+}
+
+void decide(Block* block, const Scopes& scopes, const State& entry, std::vector<Plan>& plans) {
+  for (Node* node : block->nodes()) {
+    auto found = scopes.state.find(node);
+    if (found == scopes.state.end()) {
+      continue;  // part of a scope
+    }
+    if (auto plan = decide(node, *found->second, entry)) {
+      plans.push_back(*plan);
+      if (plan->opaque) {
+        continue;  // what it holds is run as it is
+      }
+    }
+    for (Block* inner : node->blocks()) {
+      decide(inner, scopes, entry, plans);
+    }
+    if (node->kind() == prim::fork) {
+      decide(node->g(attr::Subgraph)->block(), scopes, entry, plans);
+    }
+  }
+}
+
+// The values that a node and its blocks use and do not make themselves.
+void collect_free(Node* node, std::unordered_set<Value*>& made, std::vector<Value*>& free) {
+  for (Value* input : node->inputs()) {
+    if (!made.count(input) && std::find(free.begin(), free.end(), input) == free.end()) {
+      free.push_back(input);
+    }
+  }
+  for (Value* output : node->outputs()) {
+    made.insert(output);
+  }
+  for (Block* block : node->blocks()) {
+    for (Value* input : block->inputs()) {
+      made.insert(input);
+    }
+    for (Node* inner : block->nodes()) {
+      collect_free(inner, made, free);
+    }
+    collect_free(block->return_node(), made, free);
+  }
+}
+
+class Rewriter {
+ public:
+  Rewriter(const std::shared_ptr<Graph>& graph, Product product)
+      : graph_(graph), product_(product) {}
+
+  void apply(const Plan& plan) {
+    owner_ = plan.node->owningGraph();
+    if (plan.opaque) {
+      wrap(plan);
+      return;
+    }
+    const WithInsertPoint before(plan.node);
+    if (plan.cuda == Policy::fp32_append_dtype) {
+      append_dtype(plan.node);
+      return;
+    }
+    if (plan.cuda == Policy::fp32_opt_dtype) {
+      set_dtype(plan.node);
+    }
+    Value* cpu = target(plan, DeviceType::CPU, plan.cpu);
+    Value* cuda = target(plan, DeviceType::CUDA, plan.cuda);
+    if (cpu || cuda) {
+      cast_operands(plan.node, cpu ? cpu : none(), cuda ? cuda : none());
+    }
+  }
+
+  void suspend_ambient() {
+    Block* block = graph_->block();
+    Node* object = graph_->create(ops::suspend, 1);
+    object->output()->setType(
+        torch::getCustomClass("__torch__.torch.classes.jit_amp.Suspend"));
+    Node* enter = graph_->create(prim::Enter, {object->output()}, 1);
+    enter->output()->setType(object->output()->type());
+    Node* exit = graph_->create(prim::Exit, {object->output()}, 1);
+    exit->output()->setType(c10::NoneType::get());
+    block->prependNode(enter);
+    object->insertBefore(enter);
+    block->appendNode(exit);
+  }
+
+ private:
+  Value* none() { return owner_->insertConstant(c10::IValue()); }
+
+  Value* dtype_constant(c10::ScalarType dtype) {
+    return owner_->insertConstant(static_cast<int64_t>(dtype));
+  }
+
+  // The scope's dtype for a device, as a value of the graph being rewritten.
+  Value* dtype(const State& state, DeviceType device) {
+    auto known = state.at(device).dtype;
+    if (product_ == Product::in_process && known) {
+      return dtype_constant(*known);
+    }
+    if (product_ == Product::exported && !known) {
+      known = at::autocast::get_autocast_dtype(device);
+    }
+    Value*& value = dtypes_[{device, known}];
+    if (!value) {
+      Node* node = nullptr;
+      if (known) {
+        node = graph_->create(ops::deferred, 1);
+        node->i_(attr::value, static_cast<int64_t>(*known));
+        graph_->block()->prependNode(node);
+      } else {
+        node = graph_->create(ops::ambient_dtype, 1);
+        graph_->block()->prependNode(node);
+        const WithInsertPoint here(node);
+        node->addInput(
+            graph_->insertConstant(c10::DeviceTypeName(device, /*lower_case=*/true)));
+      }
+      node->output()->setType(c10::IntType::get());
+      value = node->output();
+    }
+    return owner_ == graph_.get() ? value : imported(value);
+  }
+
+  // A value of the outer graph as one of a forked subgraph: one more operand of the fork.
+  Value* imported(Value* value) {
+    Value*& inner = imports_[{owner_, value}];
+    if (!inner) {
+      Node* fork = forks_.at(owner_);
+      fork->addInput(value);
+      inner = owner_->addInput()->setType(value->type());
+    }
+    return inner;
+  }
+
+  Value* target(const Plan& plan, DeviceType device, Policy policy) {
+    switch (policy) {
+      case Policy::lower:
+        return dtype(*plan.state, device);
+      case Policy::fp32:
+        return dtype_constant(c10::kFloat);
+      case Policy::promote:
+        return insert(plan.node, ops::widest,
+                      {all_tensors(plan.node), dtype(*plan.state, device),
+                       owner_->insertConstant(c10::DeviceTypeName(device, /*lower_case=*/true))},
+                      c10::IntType::get());
+      default:
+        return nullptr;
+    }
+  }
+
+  // The operands that eager's promote_type looks at: Tensor and Tensor[], not Tensor?.
+  Value* all_tensors(Node* node) {
+    std::vector<Value*> tensors;
+    const auto& formals = node->schema().arguments();
+    for (size_t i = 0; i < formals.size(); ++i) {
+      if (formals[i].type()->isSubtypeOf(*c10::ListType::ofTensors())) {
+        return node->input(i);
+      }
+      if (formals[i].type()->kind() == c10::TypeKind::TensorType) {
+        tensors.push_back(node->input(i));
+      }
+    }
+    return owner_->insertNode(owner_->createList(c10::TensorType::get(), tensors))->output();
+  }
+
+  void cast_operands(Node* node, Value* cpu, Value* cuda) {
+    const auto& formals = node->schema().arguments();
+    std::unordered_map<Value*, Value*> done;
+    for (size_t i = 0; i < formals.size() && i < node->inputs().size(); ++i) {
+      Value* operand = node->input(i);
+      Value*& cast = done[operand];
+      if (!cast) {
+        cast = cast_operand(node, formals[i].type(), operand, cpu, cuda);
+      }
+      node->replaceInput(i, cast);
+    }
+  }
+
+  // The one place where a cast of an operand is put into a graph.
+  Value* cast_operand(Node* node, const c10::TypePtr& formal, Value* operand, Value* cpu,
+                      Value* cuda) {
+    static const c10::TypePtr tensor = c10::TensorType::get();
+    static const c10::TypePtr optional = c10::OptionalType::ofTensor();
+    static const c10::TypePtr list = c10::ListType::ofTensors();
+    for (const auto& type : {tensor, list, optional}) {
+      if (formal->isSubtypeOf(*optional) || formal->isSubtypeOf(*list)) {
+        if (operand->type()->isSubtypeOf(*type) && !operand->mustBeNone()) {
+          return insert(node, ops::cast, {operand, cpu, cuda}, type);
+        }
+      }
+    }
+    return operand;
+  }
+
+  // CUDA's fp32_set_opt_dtype: a dtype that the call gives stands.
+  void set_dtype(Node* node) {
+    const auto& formals = node->schema().arguments();
+    for (size_t i = 0; i < formals.size(); ++i) {
+      if (formals[i].name() == "dtype") {
+        node->replaceInput(i, insert(node, ops::opt_dtype,
+                                     {node->input(0), node->input(i), cuda_only()},
+                                     c10::OptionalType::create(c10::IntType::get())));
+      }
+    }
+  }
+
+  // CUDA's fp32_append_dtype: the same operator's overload with a dtype.
+  void append_dtype(Node* node) {
+    std::vector<Value*> operands(node->inputs().begin(), node->inputs().end());
+    operands.push_back(
+        insert(node, ops::first_dtype, {node->input(0), cuda_only()}, c10::IntType::get()));
+    node->output()->replaceAllUsesWith(
+        insert(node, node->kind(), operands, node->output()->type()));
+    node->destroy();
+  }
+
+  Value* cuda_only() {
+    return owner_->insertConstant(c10::List<std::string>({"cuda"}));
+  }
+
+  Value* insert(Node* origin, c10::Symbol kind, at::ArrayRef<Value*> inputs,
+                const c10::TypePtr& type) {
+    Node* node = owner_->insertNode(owner_->create(kind, inputs, 1));
+    node->copyMetadata(origin);
+    node->output()->setType(type);
+    return node->output();
+  }
+
+  // Puts the node into a subgraph that runs under the state's autocast.
+  void wrap(const Plan& plan) {
+    Node* node = plan.node;
+    std::unordered_set<Value*> made;
+    std::vector<Value*> free;
+    collect_free(node, made, free);
+
+    auto subgraph = std::make_shared<Graph>();
+    std::unordered_map<Value*, Value*> inside;
+    std::vector<Value*> outside;
+    for (Value* value : free) {
+      if (value->node()->kind() == prim::Constant) {
+        Node* copy = subgraph->createClone(value->node(), [](Value* v) { return v; });
+        subgraph->block()->prependNode(copy);
+        inside[value] = copy->output();
+      } else {
+        inside[value] = subgraph->addInput()->setType(value->type());
+        outside.push_back(value);
+      }
+    }
+    Node* copy = subgraph->createClone(node, [&](Value* v) { return inside.at(v); });
+    subgraph->appendNode(copy);
+    for (Value* output : copy->outputs()) {
+      subgraph->registerOutput(output);
+    }
+
+    const WithInsertPoint before(node);
+    std::vector<std::string> devices;
+    std::vector<Value*> inputs;
+    for (const auto& [device, at] : plan.state->devices) {
+      devices.push_back(c10::DeviceTypeName(device, /*lower_case=*/true));
+      inputs.push_back(owner_->insertConstant(at.enabled));
+      inputs.push_back(dtype(*plan.state, device));
+    }
+    inputs.insert(inputs.end(), outside.begin(), outside.end());
+    Node* scoped = owner_->create(ops::scoped, inputs, node->outputs().size());
+    scoped->copyMetadata(node);
+    scoped->g_(attr::Subgraph, subgraph);
+    scoped->ss_(ops::devices, devices);
+    owner_->insertNode(scoped);
+    for (size_t i = 0; i < node->outputs().size(); ++i) {
+      scoped->output(i)->setType(node->output(i)->type());
+      node->output(i)->replaceAllUsesWith(scoped->output(i));
+    }
+    node->destroy();
+  }
+
+ public:
+  // Forked subgraphs get the entry's dtypes handed in: the task's thread has its own.
+  void register_forks(Block* block) {
+    for (Node* node : block->nodes()) {
+      for (Block* inner : node->blocks()) {
+        register_forks(inner);
+      }
+      if (node->kind() == prim::fork) {
+        forks_[node->g(attr::Subgraph).get()] = node;
+        register_forks(node->g(attr::Subgraph)->block());
+      }
+    }
+  }
+
+ private:
+  std::shared_ptr<Graph> graph_;
+  Product product_;
+  Graph* owner_ = nullptr;  // of the node being rewritten: graph_ or a fork's
+  std::map<std::pair<DeviceType, std::optional<c10::ScalarType>>, Value*> dtypes_;
+  std::map<std::pair<Graph*, Value*>, Value*> imports_;
+  std::map<Graph*, Node*> forks_;
+};
+
+}  // namespace
+
+bool lower(const std::shared_ptr<torch::jit::Graph>& graph, const Scopes& scopes,
+           const State& entry, Product product) {
+  std::vector<Plan> plans;
+  decide(graph->block(), scopes, entry, plans);
+  if (plans.empty() && scopes.scaffolding.empty()) {
+    return false;
+  }
+  Rewriter rewriter(graph, product);
+  rewriter.register_forks(graph->block());
+  if (entry.active()) {
+    rewriter.suspend_ambient();
+  }
+  for (const Plan& plan : plans) {
+    rewriter.apply(plan);
+  }
+  for (auto node = scopes.scaffolding.rbegin(); node != scopes.scaffolding.rend(); ++node) {
+    (*node)->destroy();
+  }
+  return true;
+}
+
+}  // namespace jit_amp

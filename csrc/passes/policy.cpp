@@ -1,0 +1,173 @@
+#include "passes/policy.h"
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+using Table = std::unordered_map<std::string, Policy>;
+
+Table cpu_table() {
+  return {
+#define POLICY(policy, overload) {"aten::" overload, Policy::policy},
+#include "passes/cpu_policy.inc"
+#undef POLICY
+  };
+}
+
+// The header's macros list an operator as (op) or (op, overload), and `norm` with its redispatch
+// signature.
+#define JIT_AMP_NAME_1(op) "aten::" #op
+#define JIT_AMP_NAME_2(op, overload) "aten::" #op "." #overload
+#define JIT_AMP_PICK(_1, _2, name, ...) name
+#define JIT_AMP_NAME(...) JIT_AMP_PICK(__VA_ARGS__, JIT_AMP_NAME_2, JIT_AMP_NAME_1)(__VA_ARGS__)
+#define JIT_AMP_LOWER(...) {JIT_AMP_NAME(__VA_ARGS__), Policy::lower},
+#define JIT_AMP_FP32(...) {JIT_AMP_NAME(__VA_ARGS__), Policy::fp32},
+#define JIT_AMP_OPT_DTYPE(...) {JIT_AMP_NAME(__VA_ARGS__), Policy::fp32_opt_dtype},
+#define JIT_AMP_APPEND_DTYPE(op, name, registered, redispatched, policy) \
+  {"aten::" name, Policy::fp32_append_dtype},
+#define JIT_AMP_PROMOTE(...) {JIT_AMP_NAME(__VA_ARGS__), Policy::promote},
+
+Table cuda_table() {
+  return {
+      AT_FORALL_LOWER_PRECISION_FP(JIT_AMP_LOWER)  //
+      AT_FORALL_FP32(JIT_AMP_FP32)                 //
+      AT_FORALL_FP32_SET_OPT_DTYPE(JIT_AMP_OPT_DTYPE)
+          AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE(JIT_AMP_APPEND_DTYPE)
+              AT_FORALL_PROMOTE(JIT_AMP_PROMOTE)
+      // Registered beside the macros in aten/src/ATen/autocast_mode.cpp.
+      {"aten::cudnn_convolution", Policy::lower},
+      {"aten::cudnn_convolution_transpose", Policy::lower},
+      {"aten::binary_cross_entropy", Policy::banned},
+  };
+}
+
+const Table& table(c10::DeviceType device) {
+  static const Table cpu = cpu_table();
+  static const Table cuda = cuda_table();
+  static const Table none;
+  return device == c10::DeviceType::CPU ? cpu : device == c10::DeviceType::CUDA ? cuda : none;
+}
+
+// Operators (all overloads of a name) that were seen to reach no operator of an autocast list of
+// the device. Made by scripts/observe-untouched.
+const std::unordered_set<std::string>& untouched(c10::DeviceType device) {
+  enum Where { both, cpu, cuda };
+  static const std::vector<std::pair<Where, const char*>> seen{
+#define UNTOUCHED(where, name) {where, name},
+#include "passes/untouched.inc"
+#undef UNTOUCHED
+  };
+  const auto pick = [](Where where) {
+    std::unordered_set<std::string> names;
+    for (const auto& [on, name] : seen) {
+      if (on == both || on == where) {
+        names.insert(name);
+      }
+    }
+    return names;
+  };
+  static const auto on_cpu = pick(cpu);
+  static const auto on_cuda = pick(cuda);
+  static const std::unordered_set<std::string> nothing;
+  return device == c10::DeviceType::CPU    ? on_cpu
+         : device == c10::DeviceType::CUDA ? on_cuda
+                                           : nothing;
+}
+
+bool takes_tensor(const c10::TypePtr& type) {
+  if (type->kind() == c10::TypeKind::TensorType) {
+    return true;
+  }
+  for (const auto& inner : type->containedTypes()) {
+    if (takes_tensor(inner)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool takes_tensor(const c10::FunctionSchema& schema) {
+  for (const auto& argument : schema.arguments()) {
+    if (takes_tensor(argument.type())) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Nodes without a schema: the language itself. Calls are not among them.
+bool is_structural(c10::Symbol kind) {
+  static const std::unordered_set<c10::Symbol> kinds{
+      prim::Constant,        prim::If,           prim::Loop,          prim::ListConstruct,
+      prim::ListUnpack,      prim::TupleConstruct, prim::TupleUnpack, prim::TupleIndex,
+      prim::TupleSlice,      prim::DictConstruct, prim::GetAttr,      prim::SetAttr,
+      prim::HasAttr,         prim::CreateObject, prim::Return,        prim::Param,
+      prim::unchecked_cast,  prim::isinstance,   prim::RaiseException, prim::Print,
+      prim::Uninitialized,   prim::fork,         prim::Enter,         prim::Exit,
+      prim::Store,           prim::Load,         prim::Closure};
+  return kinds.count(kind) != 0;
+}
+
+}  // namespace
+
+Policy policy_of(const Node* node, c10::DeviceType device) {
+  if (is_structural(node->kind())) {
+    return Policy::untouched;
+  }
+  const c10::FunctionSchema* schema = node->maybeSchema();
+  if (!schema) {
+    return Policy::opaque;
+  }
+  const c10::OperatorName name = schema->operator_name();
+  const auto key = at::autocast::is_autocast_available(device)
+                       ? at::autocast::get_autocast_dispatch_key_from_device_type(device)
+                       : c10::DispatchKey::Undefined;
+  const auto handle = c10::Dispatcher::singleton().findOp(name);
+  if (handle && handle->hasKernelForDispatchKey(key)) {
+    const Table& known = table(device);
+    auto found = known.find(toString(name));
+    return found == known.end() ? Policy::opaque : found->second;
+  }
+  // An operator of TorchScript alone that takes no tensor can reach none that autocast casts.
+  if (!handle && !takes_tensor(*schema)) {
+    return Policy::untouched;
+  }
+  return untouched(device).count(name.name) ? Policy::untouched : Policy::opaque;
+}
+
+std::vector<std::pair<std::string, Policy>> policy_table(c10::DeviceType device) {
+  const Table& known = table(device);
+  return {known.begin(), known.end()};
+}
+
+const char* name_of(Policy policy) {
+  switch (policy) {
+    case Policy::opaque:
+      return "opaque";
+    case Policy::untouched:
+      return "untouched";
+    case Policy::lower:
+      return "lower";
+    case Policy::fp32:
+      return "fp32";
+    case Policy::fp32_opt_dtype:
+      return "fp32_opt_dtype";
+    case Policy::fp32_append_dtype:
+      return "fp32_append_dtype";
+    case Policy::promote:
+      return "promote";
+    case Policy::banned:
+      return "banned";
+  }
+  return "opaque";
+}
+
+}  // namespace jit_amp

@@ -1,0 +1,41 @@
+// policy: what autocast does to an operator, per device and exact overload.
+//
+// The answers are PyTorch's. CUDA's lists come from the macros of the installed ATen/autocast_mode.h;
+// CPU's stand in cpu_policy.inc, because PyTorch has them only in a .cpp file
+// (aten/src/ATen/autocast_mode.cpp). An operator that the tables do not know is `untouched` only if
+// untouched.inc says that it was seen to reach no operator that autocast casts; else it is `opaque`.
+//
+// An analysis: it looks at one node and changes nothing.
+#pragma once
+
+#include <c10/core/DeviceType.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace jit_amp {
+
+enum class Policy : uint8_t {
+  opaque,             // unknown: only the dispatcher's own autocast is right
+  untouched,          // autocast does nothing to it
+  lower,              // operands to the scope's dtype
+  fp32,               // operands to float32
+  fp32_opt_dtype,     // result dtype float32 unless the call gives one
+  fp32_append_dtype,  // the overload with a dtype, called with float32
+  promote,            // operands to the widest floating dtype among them
+  banned,             // refused by autocast, with advice
+};
+
+// The policy of `node` inside an enabled autocast scope for `device`.
+Policy policy_of(const torch::jit::Node* node, c10::DeviceType device);
+
+// The table of one device: overload name ("aten::sum.dim_IntList") and policy. Empty for devices
+// other than CPU and CUDA.
+std::vector<std::pair<std::string, Policy>> policy_table(c10::DeviceType device);
+
+// "lower", "fp32", …
+const char* name_of(Policy policy);
+
+}  // namespace jit_amp

@@ -1,0 +1,56 @@
+// scopes: which autocast state is in force at each node.
+//
+// Reads a flattened graph and an entry state, and answers for every node with the autocast state
+// that eager would have there: per device, whether autocast is on and with which dtype. It finds
+// each autocast object by its constructor and reads the constructor's arguments, not the object's
+// fields after the fact. A program whose state cannot be known when compiling is refused with an
+// AutocastError at the user's line.
+//
+// An analysis: the graph does not change. Must run after: flatten. Must run before: lower.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <c10/core/DeviceType.h>
+#include <c10/core/ScalarType.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+namespace jit_amp {
+
+// Autocast's state for one device. A dtype of nullopt is the ambient one: what
+// torch.get_autocast_dtype(device) says in the calling thread when the function is entered.
+struct DeviceState {
+  bool enabled = false;
+  std::optional<c10::ScalarType> dtype = std::nullopt;
+  bool operator==(const DeviceState&) const = default;
+};
+
+// Autocast's state at one point of a program; a device that is absent has the default one.
+struct State {
+  std::map<c10::DeviceType, DeviceState> devices;
+
+  bool active() const;
+  DeviceState at(c10::DeviceType device) const;
+  bool operator==(const State&) const = default;
+};
+
+struct Scopes {
+  // The state in force at a node. A scope's own nodes (see `scaffolding`) have none.
+  std::unordered_map<const torch::jit::Node*, const State*> state;
+  // The nodes that make up the scopes: constructors, Enter, Exit; in program order.
+  std::vector<torch::jit::Node*> scaffolding;
+  // Owns what `state` points to.
+  std::vector<std::unique_ptr<const State>> states;
+};
+
+// Throws AutocastError: an argument of a scope or the choice of a scope that is known only at run
+// time, an unknown device, an autocast object that is used for anything but `with`, scopes that do
+// not nest.
+Scopes find_scopes(torch::jit::Graph& graph, const State& entry);
+
+}  // namespace jit_amp

@@ -1,0 +1,157 @@
+#include "runtime/attach.h"
+
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/jit/passes/constant_pooling.h>
+#include <torch/csrc/jit/passes/constant_propagation.h>
+
+#include <array>
+#include <unordered_set>
+
+#include "passes/flatten.h"
+#include "passes/lower.h"
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+
+struct Ambient {
+  bool cpu;
+  bool cuda;
+};
+constexpr std::array<Ambient, 4> kAmbients{
+    {{false, false}, {true, false}, {false, true}, {true, true}}};
+
+// The thread's autocast state while optimized graphs are asked for.
+class UnderAmbient {
+ public:
+  explicit UnderAmbient(Ambient ambient)
+      : before_{at::autocast::is_autocast_enabled(at::kCPU),
+                at::autocast::is_autocast_enabled(at::kCUDA)} {
+    set(ambient);
+  }
+  ~UnderAmbient() { set(before_); }
+  UnderAmbient(const UnderAmbient&) = delete;
+  UnderAmbient& operator=(const UnderAmbient&) = delete;
+
+ private:
+  static void set(Ambient ambient) {
+    at::autocast::set_autocast_enabled(at::kCPU, ambient.cpu);
+    at::autocast::set_autocast_enabled(at::kCUDA, ambient.cuda);
+  }
+  Ambient before_;
+};
+
+State entry_state(Ambient ambient) {
+  State state;
+  if (ambient.cpu) {
+    state.devices[at::kCPU] = {true, std::nullopt};
+  }
+  if (ambient.cuda) {
+    state.devices[at::kCUDA] = {true, std::nullopt};
+  }
+  return state;
+}
+
+std::shared_ptr<Graph> lowered(const std::shared_ptr<Graph>& flat, Ambient ambient) {
+  auto graph = flat->copy();
+  const State entry = entry_state(ambient);
+  lower(graph, find_scopes(*graph, entry), entry, Product::in_process);
+  // The executor folds constants while the ambient autocast is on; what folds must fold before.
+  const UnderAmbient off({false, false});
+  ConstantPropagation(graph);
+  ConstantPooling(graph);
+  return graph;
+}
+
+// Everything in `graph` becomes what is in `from`; the object, which others hold, stays.
+void replace_contents(Graph& graph, Graph& from) {
+  Block* block = graph.block();
+  while (!block->outputs().empty()) {
+    block->eraseOutput(block->outputs().size() - 1);
+  }
+  for (auto node = block->nodes().rbegin(); node != block->nodes().rend();) {
+    Node* doomed = *node;
+    ++node;
+    doomed->destroy();
+  }
+  while (!block->inputs().empty()) {
+    block->eraseInput(block->inputs().size() - 1);
+  }
+  block->cloneFrom(from.block(), nullptr);
+}
+
+void attach(GraphFunction& fresh, GraphFunction& source) {
+  // Asking for the optimized graphs of a stub is cheap; asking for those of the real graph would
+  // have PyTorch inline and fold it four times.
+  auto flat = flatten(source);
+  std::array<std::shared_ptr<Graph>, kAmbients.size()> graphs;
+  for (size_t i = 0; i < kAmbients.size(); ++i) {
+    graphs[i] = lowered(flat, kAmbients[i]);
+  }
+  fresh._set_ignore_amp(true);
+  for (size_t i = 0; i < kAmbients.size(); ++i) {
+    const UnderAmbient ambient(kAmbients[i]);
+    replace_contents(*fresh.optimized_graph(), *graphs[i]);
+  }
+}
+
+std::shared_ptr<Graph> stub() {
+  auto graph = std::make_shared<Graph>();
+  graph->registerOutput(graph->insertConstant(c10::IValue()));
+  return graph;
+}
+
+// Turns a function that has not run yet and whose graph is its own into a lowered one.
+void attach_in_place(GraphFunction& function) {
+  function.ensure_defined();
+  (void)function.getSchema();  // made from the graph if there is none: before it becomes a stub
+  auto source = function.graph()->copy();
+  auto owner = std::make_shared<CompilationUnit>();
+  GraphFunction original(function.qualname(), source, nullptr);
+  replace_contents(*function.graph(), *stub());
+  try {
+    attach(function, original);
+  } catch (...) {
+    replace_contents(*function.graph(), *source);
+    throw;
+  }
+  replace_contents(*function.graph(), *source);
+}
+
+void attach_all(const Module& module, std::unordered_set<Function*>& done) {
+  for (const Method& method : module.get_methods()) {
+    auto* function = tryToGraphFunction(method.function());
+    if (function && done.insert(function).second) {
+      attach_in_place(*function);
+    }
+  }
+  for (const Module& child : module.children()) {
+    attach_all(child, done);
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<Graph> lowered_graph(GraphFunction& function, bool cpu, bool cuda) {
+  return lowered(flatten(function), {cpu, cuda});
+}
+
+StrongFunctionPtr lowered_copy(const StrongFunctionPtr& function) {
+  auto& source = toGraphFunction(*function.function_);
+  source.ensure_defined();
+  auto unit = std::make_shared<CompilationUnit>();
+  auto* fresh = unit->create_function(source.qualname(), source.graph()->copy());
+  fresh->setSchema(source.getSchema());
+  attach_in_place(toGraphFunction(*fresh));
+  return StrongFunctionPtr(std::move(unit), fresh);
+}
+
+Module lowered_copy(const Module& module) {
+  Module copy = module.clone(/*inplace=*/true);
+  std::unordered_set<Function*> done;
+  attach_all(copy, done);
+  return copy;
+}
+
+}  // namespace jit_amp

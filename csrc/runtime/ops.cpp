@@ -1,0 +1,183 @@
+#include "runtime/ops.h"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
+#include <torch/csrc/jit/runtime/interpreter.h>
+#include <torch/custom_class.h>
+#include <torch/library.h>
+
+#include "runtime/state.h"
+
+namespace jit_amp {
+namespace {
+
+using at::ScalarType;
+using at::Tensor;
+using std::optional;
+
+optional<c10::DeviceType> eligible_on(const Tensor& x) {
+  for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA}) {
+    if (at::autocast::is_eligible(x, device)) {
+      return device;
+    }
+  }
+  return std::nullopt;
+}
+
+bool eligible_on(const Tensor& x, const std::vector<std::string>& devices) {
+  const auto device = eligible_on(x);
+  return device && std::find(devices.begin(), devices.end(),
+                             c10::DeviceTypeName(*device, /*lower_case=*/true)) != devices.end();
+}
+
+Tensor cast(const Tensor& x, optional<ScalarType> cpu, optional<ScalarType> cuda) {
+  const auto device = eligible_on(x);
+  if (!device) {
+    return x;
+  }
+  const auto target = *device == c10::DeviceType::CPU ? cpu : cuda;
+  return target && *target != x.scalar_type() ? x.to(*target) : x;
+}
+
+optional<Tensor> cast_optional(const optional<Tensor>& x, optional<ScalarType> cpu,
+                               optional<ScalarType> cuda) {
+  return x ? optional(cast(*x, cpu, cuda)) : std::nullopt;
+}
+
+std::vector<Tensor> cast_list(at::TensorList xs, optional<ScalarType> cpu,
+                              optional<ScalarType> cuda) {
+  std::vector<Tensor> result;
+  result.reserve(xs.size());
+  for (const Tensor& x : xs) {
+    result.push_back(cast(x, cpu, cuda));
+  }
+  return result;
+}
+
+// ATen/autocast_mode.h, promote_type: PyTorch's own function, so its errors are eager's.
+ScalarType widest(at::TensorList xs, ScalarType lower, c10::string_view device) {
+  const auto type = c10::Device(std::string(device)).type();
+  ScalarType current = lower;
+  for (const Tensor& x : xs) {
+    TORCH_CHECK(current != at::kDouble, "promote type is double in at::autocast::prioritize");
+    if (!at::autocast::is_autocast_eligible(x, type) || x.scalar_type() == at::kDouble) {
+      continue;
+    }
+    if (current == at::kFloat || x.scalar_type() == at::kFloat) {
+      current = at::kFloat;
+    } else {
+      TORCH_CHECK(current == lower && x.scalar_type() == lower,
+                  "Unexpected floating ScalarType in at::autocast::prioritize");
+    }
+  }
+  return current;
+}
+
+optional<ScalarType> opt_dtype(const Tensor& x, optional<ScalarType> dtype,
+                               const std::vector<std::string>& devices) {
+  return dtype ? dtype : eligible_on(x, devices) ? optional(at::kFloat) : std::nullopt;
+}
+
+ScalarType first_dtype(const Tensor& x, const std::vector<std::string>& devices) {
+  return eligible_on(x, devices) ? at::kFloat : x.scalar_type();
+}
+
+TORCH_LIBRARY(jit_amp, m) {
+  m.def("cast(Tensor(a) x, ScalarType? cpu, ScalarType? cuda) -> Tensor(a)", &cast);
+  m.def("cast.optional(Tensor(a)? x, ScalarType? cpu, ScalarType? cuda) -> Tensor(a)?",
+        &cast_optional);
+  m.def("cast.list(Tensor[] x, ScalarType? cpu, ScalarType? cuda) -> Tensor[]", &cast_list);
+  m.def("widest(Tensor[] xs, ScalarType lower, str device) -> ScalarType",
+        [](at::TensorList xs, ScalarType lower, std::string device) {
+          return widest(xs, lower, device);
+        });
+  m.def("opt_dtype(Tensor x, ScalarType? dtype, str[] devices) -> ScalarType?",
+        [](const Tensor& x, optional<ScalarType> dtype, std::vector<std::string> devices) {
+          return opt_dtype(x, dtype, devices);
+        });
+  m.def("first_dtype(Tensor x, str[] devices) -> ScalarType",
+        [](const Tensor& x, std::vector<std::string> devices) { return first_dtype(x, devices); });
+}
+
+// The object of the Enter/Exit pair around a graph that is lowered for an enabled ambient state.
+struct Suspend : torch::CustomClassHolder {
+  optional<Suspended> state;
+  void enter() { state.emplace(); }
+  void exit() {
+    state->restore();
+    state.reset();
+  }
+};
+
+const auto suspend_class =
+    torch::class_<Suspend>("jit_amp", "Suspend")
+        .def("__enter__",
+             [](const c10::intrusive_ptr<Suspend>& self) {
+               self->enter();
+               return self;
+             })
+        .def("__exit__", [](const c10::intrusive_ptr<Suspend>& self, const c10::IValue&,
+                            const c10::IValue&, const c10::IValue&) { self->exit(); });
+
+using torch::jit::Node;
+using torch::jit::Operation;
+using torch::jit::Operator;
+using torch::jit::Stack;
+
+Operation make_scoped(const Node* node) {
+  std::vector<c10::DeviceType> devices;
+  for (const std::string& name : node->ss(ops::devices)) {
+    devices.push_back(c10::Device(name).type());
+  }
+  torch::jit::Code code(node->g(torch::jit::attr::Subgraph), "jit_amp_scoped");
+  const size_t inputs = node->inputs().size();
+  return [=](Stack& stack) {
+    std::vector<Setting> settings;
+    auto arguments = torch::jit::last(stack, inputs);
+    for (size_t i = 0; i < devices.size(); ++i) {
+      settings.push_back({devices[i], arguments[2 * i].toBool(),
+                          static_cast<ScalarType>(arguments[2 * i + 1].toInt())});
+    }
+    Stack inner(arguments.begin() + static_cast<std::ptrdiff_t>(2 * devices.size()),
+                arguments.end());
+    torch::jit::drop(stack, inputs);
+    {
+      const Entered scope(std::move(settings));
+      torch::jit::InterpreterState(code).run(inner);
+    }
+    for (auto& value : inner) {
+      stack.push_back(std::move(value));
+    }
+  };
+}
+
+Operation make_deferred(const Node* node) {
+  const int64_t value = node->i(torch::jit::attr::value);
+  return [value](Stack& stack) { stack.emplace_back(value); };
+}
+
+const torch::jit::RegisterOperators operators({
+    Operator(
+        "jit_amp::ambient_dtype(str device) -> int",
+        [](Stack& stack) {
+          const auto device = c10::Device(torch::jit::pop(stack).toStringRef()).type();
+          const auto dtype = at::autocast::get_autocast_dtype(device);
+          TORCH_CHECK(device == c10::DeviceType::CUDA || dtype == at::kBFloat16 ||
+                          dtype == at::kHalf,
+                      "jit_amp: a scripted torch.autocast(\"", c10::DeviceTypeName(device, true),
+                      "\") without a dtype takes the caller's, which is ", dtype,
+                      ": give the scope a dtype, bfloat16 or float16");
+          stack.emplace_back(static_cast<int64_t>(dtype));
+        },
+        c10::AliasAnalysisKind::CONSERVATIVE),
+    Operator(
+        "jit_amp::suspend() -> __torch__.torch.classes.jit_amp.Suspend",
+        [](Stack& stack) { stack.emplace_back(c10::make_intrusive<Suspend>()); },
+        c10::AliasAnalysisKind::CONSERVATIVE),
+    Operator(ops::deferred, make_deferred, c10::AliasAnalysisKind::CONSERVATIVE),
+    Operator(ops::scoped, make_scoped, c10::AliasAnalysisKind::CONSERVATIVE),
+});
+
+}  // namespace
+}  // namespace jit_amp

@@ -1,0 +1,41 @@
+// The operators that lowering puts into a graph. They exist in process only: seal replaces them by
+// stock operators, or refuses, before a graph is exported.
+//
+//   jit_amp::cast(Tensor(a) x, ScalarType? cpu, ScalarType? cuda) -> Tensor(a)
+//       x in the dtype given for its device, if it is eligible (floating point, not float64); else
+//       x itself. Overloads for Tensor? and Tensor[].
+//   jit_amp::widest(Tensor[] xs, ScalarType lower, str device) -> ScalarType
+//       The dtype that the promote policy casts to, or its error.
+//   jit_amp::opt_dtype(Tensor x, ScalarType? dtype, str[] devices) -> ScalarType?
+//       dtype if given, else float32 if x is eligible on one of the devices, else None.
+//   jit_amp::first_dtype(Tensor x, str[] devices) -> ScalarType
+//       float32 if x is eligible on one of the devices, else its own dtype.
+//   jit_amp::ambient_dtype(str device) -> int
+//       torch.get_autocast_dtype(device) in the calling thread.
+//   jit_amp::suspend() -> Suspend
+//       The object that prim::Enter and prim::Exit turn the ambient autocast off and on with.
+//   jit_amp::deferred[value=…]() -> int
+//       A constant that no pass folds, until seal does.
+//   jit_amp::scoped[Subgraph=…, devices=…](enabled…, dtype…, inputs…) -> …
+//       Runs the subgraph, one opaque node, under autocast's own dispatch. It counts as having side
+//       effects, so no pass moves or merges it: two equal calls in two scopes stay two.
+#pragma once
+
+#include <torch/csrc/jit/ir/ir.h>
+
+namespace jit_amp::ops {
+
+inline const c10::Symbol cast = c10::Symbol::fromQualString("jit_amp::cast");
+inline const c10::Symbol widest = c10::Symbol::fromQualString("jit_amp::widest");
+inline const c10::Symbol opt_dtype = c10::Symbol::fromQualString("jit_amp::opt_dtype");
+inline const c10::Symbol first_dtype = c10::Symbol::fromQualString("jit_amp::first_dtype");
+inline const c10::Symbol ambient_dtype = c10::Symbol::fromQualString("jit_amp::ambient_dtype");
+inline const c10::Symbol suspend = c10::Symbol::fromQualString("jit_amp::suspend");
+inline const c10::Symbol deferred = c10::Symbol::fromQualString("jit_amp::deferred");
+inline const c10::Symbol scoped = c10::Symbol::fromQualString("jit_amp::scoped");
+
+// Attribute of `scoped`: the names of the devices whose state it sets. Its first inputs are then,
+// per device, enabled (bool) and dtype (int).
+inline const c10::Symbol devices = c10::Symbol::attr("devices");
+
+}  // namespace jit_amp::ops

@@ -1,0 +1,43 @@
+#include "runtime/state.h"
+
+#include <ATen/Context.h>
+
+namespace jit_amp {
+
+Entered::Entered(std::vector<Setting> settings) {
+  namespace autocast = at::autocast;
+  before_.reserve(settings.size());
+  for (const Setting& setting : settings) {
+    before_.push_back({setting.device, autocast::is_autocast_enabled(setting.device),
+                       autocast::get_autocast_dtype(setting.device)});
+    const bool there = setting.device != c10::DeviceType::CUDA || at::hasCUDA();
+    autocast::set_autocast_enabled(setting.device, setting.enabled && there);
+    autocast::set_autocast_dtype(setting.device, setting.dtype);
+    autocast::increment_nesting();
+  }
+}
+
+Entered::~Entered() {
+  namespace autocast = at::autocast;
+  for (auto setting = before_.rbegin(); setting != before_.rend(); ++setting) {
+    if (autocast::decrement_nesting() == 0) {
+      autocast::clear_cache();
+    }
+    autocast::set_autocast_enabled(setting->device, setting->enabled);
+    autocast::set_autocast_dtype(setting->device, setting->dtype);
+  }
+}
+
+Suspended::Suspended()
+    : cpu_(at::autocast::is_autocast_enabled(at::kCPU)),
+      cuda_(at::autocast::is_autocast_enabled(at::kCUDA)) {
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  at::autocast::set_autocast_enabled(at::kCUDA, false);
+}
+
+void Suspended::restore() {
+  at::autocast::set_autocast_enabled(at::kCPU, cpu_);
+  at::autocast::set_autocast_enabled(at::kCUDA, cuda_);
+}
+
+}  // namespace jit_amp

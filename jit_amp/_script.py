@@ -1,0 +1,73 @@
+"""jit_amp.script and jit_amp.lowered_graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.jit import ScriptFunction, ScriptModule
+from torch.jit._recursive import wrap_cpp_module
+
+from jit_amp import _C
+
+
+def _scripted(obj: Any) -> ScriptFunction[..., Any] | ScriptModule:
+    """Returns `obj` as plain TorchScript has it."""
+    scripted = obj if isinstance(obj, (ScriptFunction, ScriptModule)) else torch.jit.script(obj)
+    if not isinstance(scripted, (ScriptFunction, ScriptModule)):
+        raise TypeError(
+            "jit_amp.script takes a function, an nn.Module, a ScriptFunction or a ScriptModule, "
+            f"not {type(obj).__name__}"
+        )
+    return scripted
+
+
+def script(obj: Any) -> Any:
+    """Scripts a function or a module whose autocast scopes mean what they mean in eager.
+
+    Args:
+        obj: a Python function, an ``nn.Module``, or what ``torch.jit.script``, ``torch.jit.trace``
+            or ``torch.jit.load`` returned for one.
+
+    Returns:
+        A ``ScriptFunction`` or ``ScriptModule``. Parameters and buffers are the very tensors of
+        ``obj``; ``obj`` itself and other scripted instances of its class stay as they are. Results
+        have the dtypes and values of a run in eager on any device, whatever autocast is around the
+        call.
+
+    Raises:
+        AutocastError: a scope that cannot be known when compiling, with the line.
+        RuntimeError: what ``torch.jit.script`` raises.
+    """
+    scripted = _scripted(obj)
+    if isinstance(scripted, ScriptFunction):
+        return _C.lower_function(scripted)
+    return wrap_cpp_module(_C.lower_module(scripted._c))
+
+
+def lowered_graph(
+    obj: Callable[..., Any] | torch.nn.Module,
+    method: str = "forward",
+    *,
+    ambient: tuple[str, ...] = (),
+) -> torch._C.Graph:
+    """Returns the graph that a call of ``jit_amp.script(obj)`` runs.
+
+    Args:
+        obj: as for :func:`script`.
+        method: the method, where ``obj`` is a module.
+        ambient: the devices whose autocast is on around the call, of ``"cpu"`` and ``"cuda"``.
+
+    Raises:
+        AutocastError: as :func:`script`.
+        ValueError: another name in ``ambient``.
+    """
+    unknown = set(ambient) - {"cpu", "cuda"}
+    if unknown:
+        raise ValueError(f"ambient: {sorted(unknown)} not of 'cpu', 'cuda'")
+    scripted = _scripted(obj)
+    on = ("cpu" in ambient, "cuda" in ambient)
+    if isinstance(scripted, ScriptFunction):
+        return _C.lowered_graph(scripted, *on)
+    return _C.lowered_method_graph(scripted._c, method, *on)

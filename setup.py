@@ -1,0 +1,44 @@
+"""Builds jit_amp._C against the torch that is installed (see README.md for the two commands)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from setuptools import setup
+from torch.utils.cpp_extension import BuildExtension, CppExtension
+
+ROOT = Path(__file__).parent
+SOURCES = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "csrc").rglob("*.cpp"))
+
+# PyTorch's headers are not ours to warn about, so they come in as system headers; what is ours must
+# be free of warnings.
+FLAGS = ["-std=c++20", "-O2", "-g0", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"]
+FLAGS.append(f"-I{ROOT / 'csrc'}")
+
+
+class Build(BuildExtension):
+    """BuildExtension with torch's include folders as system folders."""
+
+    def build_extension(self, ext):  # type: ignore[no-untyped-def]
+        for folder in ext.include_dirs:
+            ext.extra_compile_args["cxx"].append(f"-isystem{folder}")
+        ext.include_dirs = []
+        super().build_extension(ext)
+
+
+if shutil.which("ccache") and "CXX" not in os.environ:
+    os.environ["CXX"] = "ccache g++"
+
+setup(
+    ext_modules=[
+        CppExtension(
+            "jit_amp._C",
+            SOURCES,
+            depends=[str(p) for p in (ROOT / "csrc").rglob("*") if p.suffix in {".h", ".inc"}],
+            extra_compile_args={"cxx": FLAGS},
+        )
+    ],
+    cmdclass={"build_ext": Build.with_options(use_ninja=True)},
+)
