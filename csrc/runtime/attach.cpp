@@ -82,14 +82,15 @@ void replace_contents(Graph& graph, Graph& from) {
 }
 
 void attach(GraphFunction& fresh, GraphFunction& source) {
-  // Asking for the optimized graphs of a stub is cheap; asking for those of the real graph would
-  // have PyTorch inline and fold it four times.
+  // The function's own graph is a stub here. Asking for a stub's optimized graphs is cheap, where
+  // those of the real graph would be inlined and folded four times over, and PyTorch's autocast pass
+  // finds nothing in it to cast. (_set_ignore_amp would keep that pass away too, but a function that
+  // ignores amp has one optimized graph for all ambient states.)
   auto flat = flatten(source);
   std::array<std::shared_ptr<Graph>, kAmbients.size()> graphs;
   for (size_t i = 0; i < kAmbients.size(); ++i) {
     graphs[i] = lowered(flat, kAmbients[i]);
   }
-  fresh._set_ignore_amp(true);
   for (size_t i = 0; i < kAmbients.size(); ++i) {
     const UnderAmbient ambient(kAmbients[i]);
     replace_contents(*fresh.optimized_graph(), *graphs[i]);
