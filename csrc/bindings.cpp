@@ -5,6 +5,7 @@
 #include "error.h"
 #include "passes/policy.h"
 #include "runtime/attach.h"
+#include "runtime/freeze.h"
 
 namespace {
 
@@ -25,6 +26,19 @@ PYBIND11_MODULE(_C, m) {
           return jit_amp::lowered_graph(
               torch::jit::toGraphFunction(module.get_method(method).function()), cpu, cuda);
         });
+  m.def("freeze_module", [](const Module& module, const std::vector<std::string>& preserved_attrs,
+                            const std::vector<py::tuple>& examples, bool optimize_numerics) {
+    std::vector<torch::jit::Stack> stacks;
+    for (const py::tuple& example : examples) {
+      auto stack = torch::jit::createStackForSchema(
+          module.get_method("forward").function().getSchema(), torch::jit::tuple_slice(example),
+          py::kwargs(), module._ivalue());
+      stack.erase(stack.begin());  // self
+      stacks.push_back(std::move(stack));
+    }
+    const py::gil_scoped_release no_gil;
+    return jit_amp::freeze(module, preserved_attrs, stacks, optimize_numerics);
+  });
   m.def("policy_table", [](const std::string& device) {
     py::dict table;
     for (const auto& [overload, policy] : jit_amp::policy_table(c10::Device(device).type())) {

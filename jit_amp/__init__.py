@@ -1,6 +1,7 @@
 """Autocast in TorchScript that means exactly what it means in eager."""
 
 from jit_amp._C import AutocastError
+from jit_amp._freeze import freeze
 from jit_amp._script import lowered_graph, script
 
-__all__ = ["AutocastError", "lowered_graph", "script"]
+__all__ = ["AutocastError", "freeze", "lowered_graph", "script"]

@@ -9,6 +9,8 @@
 
 #include "passes/flatten.h"
 #include "passes/lower.h"
+#include "runtime/graphs.h"
+#include "runtime/state.h"
 
 namespace jit_amp {
 namespace {
@@ -58,27 +60,10 @@ std::shared_ptr<Graph> lowered(const std::shared_ptr<Graph>& flat, Ambient ambie
   const State entry = entry_state(ambient);
   lower(graph, find_scopes(*graph, entry), entry, Product::in_process);
   // The executor folds constants while the ambient autocast is on; what folds must fold before.
-  const UnderAmbient off({false, false});
+  const Suspended off;
   ConstantPropagation(graph);
   ConstantPooling(graph);
   return graph;
-}
-
-// Everything in `graph` becomes what is in `from`; the object, which others hold, stays.
-void replace_contents(Graph& graph, Graph& from) {
-  Block* block = graph.block();
-  while (!block->outputs().empty()) {
-    block->eraseOutput(block->outputs().size() - 1);
-  }
-  for (auto node = block->nodes().rbegin(); node != block->nodes().rend();) {
-    Node* doomed = *node;
-    ++node;
-    doomed->destroy();
-  }
-  while (!block->inputs().empty()) {
-    block->eraseInput(block->inputs().size() - 1);
-  }
-  block->cloneFrom(from.block(), nullptr);
 }
 
 void attach(GraphFunction& fresh, GraphFunction& source) {
@@ -108,7 +93,6 @@ void attach_in_place(GraphFunction& function) {
   function.ensure_defined();
   (void)function.getSchema();  // made from the graph if there is none: before it becomes a stub
   auto source = function.graph()->copy();
-  auto owner = std::make_shared<CompilationUnit>();
   GraphFunction original(function.qualname(), source, nullptr);
   replace_contents(*function.graph(), *stub());
   try {

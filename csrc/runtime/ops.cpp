@@ -104,10 +104,7 @@ TORCH_LIBRARY(jit_amp, m) {
 struct Suspend : torch::CustomClassHolder {
   optional<Suspended> state;
   void enter() { state.emplace(); }
-  void exit() {
-    state->restore();
-    state.reset();
-  }
+  void exit() { state.reset(); }
 };
 
 const auto suspend_class =

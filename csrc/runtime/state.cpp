@@ -35,7 +35,7 @@ Suspended::Suspended()
   at::autocast::set_autocast_enabled(at::kCUDA, false);
 }
 
-void Suspended::restore() {
+Suspended::~Suspended() {
   at::autocast::set_autocast_enabled(at::kCPU, cpu_);
   at::autocast::set_autocast_enabled(at::kCUDA, cuda_);
 }

@@ -34,7 +34,9 @@ class Entered {
 class Suspended {
  public:
   Suspended();
-  void restore();
+  ~Suspended();
+  Suspended(const Suspended&) = delete;
+  Suspended& operator=(const Suspended&) = delete;
 
  private:
   bool cpu_;

@@ -1,0 +1,43 @@
+// facts: what is known of each tensor's dtype and device.
+//
+// A small lattice per value: known or unknown, each of dtype and device on its own. The facts come
+// from running the graph on example inputs under PyTorch's profiling instrumentation; where several
+// runs differ, or a value was not reached, it is unknown.
+//
+// An analysis: the graph does not change. Facts of graph inputs are the examples', so whoever acts
+// on facts must make sure that later inputs are like them (see seal).
+#pragma once
+
+#include <ATen/core/stack.h>
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+namespace jit_amp {
+
+struct Fact {
+  std::optional<c10::ScalarType> dtype;
+  std::optional<c10::DeviceType> device;
+};
+
+class Facts {
+ public:
+  // What is known of `value`; an unknown fact if nothing is.
+  Fact of(const torch::jit::Value* value) const;
+  // Adds what one more observation says: what differs becomes unknown.
+  void join(const torch::jit::Value* value, const Fact& seen);
+
+ private:
+  std::unordered_map<const torch::jit::Value*, Fact> known_;
+};
+
+// Runs `graph` once per stack of inputs (copies of them: the graph may write to its inputs).
+Facts observe(const std::shared_ptr<torch::jit::Graph>& graph,
+              const std::vector<torch::jit::Stack>& examples);
+
+}  // namespace jit_amp

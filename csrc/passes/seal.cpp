@@ -1,0 +1,271 @@
+#include "passes/seal.h"
+
+#include <torch/csrc/jit/api/compilation_unit.h>
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/constant_pooling.h>
+#include <torch/csrc/jit/passes/constant_propagation.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+#include <torch/csrc/jit/passes/inliner.h>
+#include <torch/csrc/jit/passes/peephole.h>
+
+#include "error.h"
+#include "passes/definitions.h"
+#include "passes/policy.h"
+#include "runtime/ops.h"
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+
+// The definitions, compiled once. They are leaked on purpose: TorchScript's own statics may be gone
+// before ours at exit.
+CompilationUnit& definitions() {
+  static CompilationUnit& unit = *new CompilationUnit(kDefinitions);
+  return unit;
+}
+
+void collect(Block* block, std::vector<Node*>& nodes) {
+  for (Node* node : block->nodes()) {
+    nodes.push_back(node);
+    for (Block* inner : node->blocks()) {
+      collect(inner, nodes);
+    }
+    if (node->kind() == prim::fork) {
+      collect(node->g(attr::Subgraph)->block(), nodes);
+    }
+  }
+}
+
+std::vector<Node*> all_nodes(Graph& graph) {
+  std::vector<Node*> nodes;
+  collect(graph.block(), nodes);
+  return nodes;
+}
+
+class Sealer {
+ public:
+  Sealer(const std::shared_ptr<Graph>& graph, const Facts& facts)
+      : graph_(graph), facts_(facts) {}
+
+  void run() {
+    for (Node* node : all_nodes(*graph_)) {
+      if (node->kind() == ops::scoped) {
+        free_of_scope(node);
+      }
+    }
+    for (Node* node : all_nodes(*graph_)) {
+      if (node->kind() == ops::cast) {
+        simplify(node);
+      }
+    }
+    for (Node* node : all_nodes(*graph_)) {
+      if (node->kind() == ops::deferred) {
+        const WithInsertPoint here(node);
+        node->output()->replaceAllUsesWith(
+            node->owningGraph()->insertConstant(node->i(attr::value)));
+        node->destroy();
+      }
+    }
+    for (Node* node : all_nodes(*graph_)) {
+      if (auto known = known_widest(node)) {
+        const WithInsertPoint here(node);
+        node->output()->replaceAllUsesWith(
+            node->owningGraph()->insertConstant(static_cast<int64_t>(*known)));
+        node->destroy();
+      } else if (const char* name = definition_of(node)) {
+        define(node, name);
+      }
+    }
+    check_inputs();
+  }
+
+ private:
+  bool known_off(const Value* value, c10::DeviceType device) const {
+    if (!value->type()->isSubtypeOf(*c10::OptionalType::ofTensor())) {
+      return value->type()->isSubtypeOf(*c10::NumberType::get()) ||
+             value->type()->kind() == c10::TypeKind::StringType;
+    }
+    const auto fact = facts_.of(value);
+    return value->type()->kind() == c10::TypeKind::NoneType ||
+           (fact.device && *fact.device != device);
+  }
+
+  // The node stands free of its scope if no device whose policy it would need can matter.
+  void free_of_scope(Node* scoped) {
+    const auto& devices = scoped->ss(ops::devices);
+    Node* inner = *scoped->g(attr::Subgraph)->nodes().rbegin();
+    const size_t first = 2 * devices.size();
+    for (size_t i = 0; i < devices.size(); ++i) {
+      const auto device = c10::Device(devices[i]).type();
+      const auto enabled = constant_as<bool>(scoped->input(2 * i));
+      if ((enabled && !*enabled) || policy_of(inner, device) == Policy::untouched) {
+        continue;
+      }
+      for (size_t k = first; k < scoped->inputs().size(); ++k) {
+        if (!known_off(scoped->input(k), device)) {
+          throw refusal(
+              scoped,
+              c10::str("`", inner->kind().toQualString(), "` inside an autocast scope for ",
+                       devices[i], ": what autocast does to it cannot be put in an exported graph"),
+              "give freeze `example_inputs`, move it out of the scope, or wrap it in "
+              "`with torch.autocast(..., enabled=False)` with the casts that you want");
+        }
+      }
+    }
+    unwrap(scoped, inner, first);
+  }
+
+  static void unwrap(Node* scoped, Node* inner, size_t first) {
+    auto& subgraph = *scoped->g(attr::Subgraph);
+    Graph* graph = scoped->owningGraph();
+    const WithInsertPoint here(scoped);
+    std::unordered_map<Value*, Value*> outside;
+    for (size_t i = 0; i < subgraph.inputs().size(); ++i) {
+      outside[subgraph.inputs()[i]] = scoped->input(first + i);
+    }
+    for (Node* node : subgraph.nodes()) {
+      Node* copy = graph->createClone(node, [&](Value* v) { return outside.at(v); });
+      graph->insertNode(copy);
+      for (size_t i = 0; i < copy->outputs().size(); ++i) {
+        outside[node->output(i)] = copy->output(i);
+        if (node == inner) {
+          scoped->output(i)->replaceAllUsesWith(copy->output(i));
+        }
+      }
+    }
+    scoped->destroy();
+  }
+
+  // A list that is made in the graph is cast element by element, so that facts apply to each.
+  void simplify(Node* cast) {
+    Node* list = cast->input(0)->node();
+    if (list->kind() != prim::ListConstruct ||
+        cast->output()->type()->kind() != c10::TypeKind::ListType) {
+      return;
+    }
+    Graph* graph = cast->owningGraph();
+    const WithInsertPoint here(cast);
+    std::vector<Value*> elements;
+    for (Value* element : list->inputs()) {
+      Node* one = graph->insertNode(
+          graph->create(ops::cast, {element, cast->input(1), cast->input(2)}, 1));
+      one->copyMetadata(cast);
+      one->output()->setType(c10::TensorType::get());
+      elements.push_back(one->output());
+    }
+    Node* made = graph->insertNode(graph->createList(c10::TensorType::get(), elements));
+    cast->output()->replaceAllUsesWith(made->output());
+    cast->destroy();
+  }
+
+  static const char* definition_of(const Node* node) {
+    if (node->kind() == ops::cast) {
+      const auto kind = node->output()->type()->kind();
+      return kind == c10::TypeKind::TensorType     ? "cast"
+             : kind == c10::TypeKind::OptionalType ? "cast_optional"
+                                                   : "cast_list";
+    }
+    return node->kind() == ops::widest        ? "widest"
+           : node->kind() == ops::opt_dtype   ? "opt_dtype"
+           : node->kind() == ops::first_dtype ? "first_dtype"
+                                              : nullptr;
+  }
+
+  // Puts the definition in the operator's place, with what the facts know of its operands.
+  void define(Node* node, const char* name) {
+    auto& function = toGraphFunction(definitions().get_function(name));
+    auto body = function.graph()->copy();
+    Inline(*body);
+    for (size_t i = 0; i < body->inputs().size(); ++i) {
+      answer(*body, body->inputs()[i], facts_.of(node->input(i)));
+    }
+    inlineCallTo(node, &function, body.get());
+  }
+
+  // The widest dtype of a list that is made in the graph and whose every element is known.
+  std::optional<c10::ScalarType> known_widest(const Node* node) const {
+    if (node->kind() != ops::widest || node->input(0)->node()->kind() != prim::ListConstruct) {
+      return std::nullopt;
+    }
+    const auto lower = constant_as<int64_t>(node->input(1));
+    const auto device = constant_as<std::string>(node->input(2));
+    if (!lower || !device) {
+      return std::nullopt;
+    }
+    auto result = static_cast<c10::ScalarType>(*lower);
+    for (const Value* element : node->input(0)->node()->inputs()) {
+      const auto fact = facts_.of(element);
+      if (!fact.dtype || !fact.device) {
+        return std::nullopt;
+      }
+      const bool eligible = c10::isFloatingType(*fact.dtype) && *fact.dtype != c10::kDouble &&
+                            *fact.device == c10::Device(*device).type();
+      if (eligible && *fact.dtype == c10::kFloat) {
+        result = c10::kFloat;
+      } else if (eligible && *fact.dtype != static_cast<c10::ScalarType>(*lower)) {
+        return std::nullopt;  // eager's error, at run time
+      }
+    }
+    return result;
+  }
+
+  // Questions about `value` that `fact` answers become constants.
+  static void answer(Graph& graph, const Value* value, const Fact& fact) {
+    for (const Use& use : std::vector<Use>(value->uses())) {
+      Node* node = use.user;
+      const WithInsertPoint here(node);
+      std::optional<c10::IValue> known;
+      if (node->kind() == prim::dtype && fact.dtype) {
+        known = static_cast<int64_t>(*fact.dtype);
+      } else if (node->kind() == aten::is_floating_point && fact.dtype) {
+        known = c10::isFloatingType(*fact.dtype);
+      } else if (node->kind() == prim::is_cuda && fact.device) {
+        known = *fact.device == c10::DeviceType::CUDA;
+      }
+      if (known) {
+        node->output()->replaceAllUsesWith(graph.insertConstant(*known));
+      }
+    }
+  }
+
+  void check_inputs() {
+    auto& function = toGraphFunction(definitions().get_function("check_input"));
+    const WithInsertPoint begin(*graph_->nodes().begin());
+    for (Value* input : graph_->inputs()) {
+      const Fact fact = facts_.of(input);
+      if (input->type()->kind() != c10::TypeKind::TensorType || !fact.dtype || !fact.device) {
+        continue;
+      }
+      const std::string message = c10::str(
+          "this module was frozen by jit_amp with an example whose `", input->debugNameBase(),
+          "` is ", *fact.dtype, " on ", c10::DeviceTypeName(*fact.device, true),
+          ": freeze it with an example of the other dtype or device too, or with none");
+      Node* call = graph_->insertNode(graph_->create(
+          prim::CallFunction,
+          {input, graph_->insertConstant(static_cast<int64_t>(*fact.dtype)),
+           graph_->insertConstant(*fact.device == c10::DeviceType::CUDA),
+           graph_->insertConstant(message)},
+          1));
+      call->output()->setType(c10::NoneType::get());
+      inlineCallTo(call, &function, function.graph().get());
+    }
+  }
+
+  std::shared_ptr<Graph> graph_;
+  const Facts& facts_;
+};
+
+}  // namespace
+
+void seal(std::shared_ptr<torch::jit::Graph>& graph, const Facts& facts) {
+  Sealer(graph, facts).run();
+  PeepholeOptimize(graph, /*disable_shape_peepholes=*/true);
+  ConstantPropagation(graph);
+  PeepholeOptimize(graph, /*disable_shape_peepholes=*/true);
+  EliminateDeadCode(graph);
+  ConstantPooling(graph);
+}
+
+}  // namespace jit_amp

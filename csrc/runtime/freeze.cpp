@@ -1,0 +1,106 @@
+#include "runtime/freeze.h"
+
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/passes/freeze_module.h>
+#include <torch/csrc/jit/passes/frozen_conv_folding.h>
+#include <torch/csrc/jit/passes/frozen_graph_optimizations.h>
+#include <torch/csrc/jit/passes/frozen_linear_folding.h>
+
+#include "passes/facts.h"
+#include "passes/flatten.h"
+#include "passes/lower.h"
+#include "passes/seal.h"
+#include "runtime/graphs.h"
+#include "runtime/ops.h"
+#include "runtime/state.h"
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+
+// A cast of a constant weight, taken off its user for a while.
+struct TakenCast {
+  Node* user;
+  size_t operand;
+  Value* cpu;
+  Value* cuda;
+};
+
+void take_weight_casts(Block* block, std::vector<TakenCast>& taken) {
+  for (Node* node : block->nodes()) {
+    for (Block* inner : node->blocks()) {
+      take_weight_casts(inner, taken);
+    }
+    for (size_t i = 1; i < 3 && i < node->inputs().size(); ++i) {
+      Node* cast = node->input(i)->node();
+      if (cast->kind() == ops::cast && cast->input(0)->node()->kind() == prim::Constant &&
+          node->kind() != ops::cast) {
+        taken.push_back({node, i, cast->input(1), cast->input(2)});
+        node->replaceInput(i, cast->input(0));
+      }
+    }
+  }
+}
+
+// PyTorch folds a batch norm into a conv or linear whose weight is a constant. A cast in between
+// would hide the weight, and a weight rounded first would lose accuracy: so fold, then cast.
+void fold_batch_norms(std::shared_ptr<Graph>& graph) {
+  std::vector<TakenCast> taken;
+  take_weight_casts(graph->block(), taken);
+  FoldFrozenConvBatchnorm(graph);
+  FoldFrozenLinearBatchnorm(graph);
+  for (const TakenCast& cast : taken) {
+    if (cast.user->input(cast.operand)->mustBeNone()) {
+      continue;
+    }
+    const WithInsertPoint here(cast.user);
+    Node* node = graph->insertNode(graph->create(
+        ops::cast, {cast.user->input(cast.operand), cast.cpu, cast.cuda}, 1));
+    node->output()->setType(c10::TensorType::get());
+    cast.user->replaceInput(cast.operand, node->output());
+  }
+}
+
+}  // namespace
+
+Module freeze(const Module& module, const std::vector<std::string>& preserved_attrs,
+              const std::vector<Stack>& examples, bool optimize_numerics) {
+  const Suspended ambient;  // constants are folded here: as outside any autocast
+  Module copy = module.clone(/*inplace=*/true);
+  std::vector<std::string> methods;
+  for (const Method& method : copy.get_methods()) {
+    const bool kept = method.name() == "forward" ||
+                      std::find(preserved_attrs.begin(), preserved_attrs.end(), method.name()) !=
+                          preserved_attrs.end();
+    auto* function = tryToGraphFunction(method.function());
+    if (kept && function) {
+      methods.push_back(method.name());
+      auto graph = flatten(*function);
+      const State off;
+      lower(graph, find_scopes(*graph, off), off, Product::exported);
+      replace_contents(*function->graph(), *graph);
+    }
+  }
+  Module frozen = freeze_module(copy, preserved_attrs);
+  for (const std::string& name : methods) {
+    const Method method = frozen.get_method(name);
+    auto graph = toGraphFunction(method.function()).graph();
+    if (optimize_numerics) {
+      fold_batch_norms(graph);
+    }
+    std::vector<Stack> stacks;
+    if (name == "forward") {
+      for (const Stack& example : examples) {
+        stacks.emplace_back();
+        stacks.back().emplace_back(frozen.deepcopy()._ivalue());
+        stacks.back().insert(stacks.back().end(), example.begin(), example.end());
+      }
+    }
+    seal(graph, observe(graph, stacks));
+    OptimizeFrozenGraph(graph, /*optimize_numerics=*/false);
+  }
+  return frozen;
+}
+
+}  // namespace jit_amp

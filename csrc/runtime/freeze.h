@@ -1,0 +1,22 @@
+// freeze: a module as an artefact of stock operators.
+//
+// flatten, scopes and lower on every kept method; PyTorch's freezing; conv and linear with batch
+// norm folded while the weights still are float32; then facts and seal, after which the weights are
+// constants in the dtype that they are used in.
+#pragma once
+
+#include <ATen/core/stack.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include <string>
+#include <vector>
+
+namespace jit_amp {
+
+// `examples` are stacks of arguments of forward, without self. Throws AutocastError for what cannot
+// be exported. The given module stays as it is.
+torch::jit::Module freeze(const torch::jit::Module& module,
+                          const std::vector<std::string>& preserved_attrs,
+                          const std::vector<torch::jit::Stack>& examples, bool optimize_numerics);
+
+}  // namespace jit_amp
