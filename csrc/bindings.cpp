@@ -39,6 +39,10 @@ PYBIND11_MODULE(_C, m) {
     const py::gil_scoped_release no_gil;
     return jit_amp::freeze(module, preserved_attrs, stacks, optimize_numerics);
   });
+  m.def("state_policy",
+        [](const std::string& name, const std::string& device, const std::string& policy) {
+          jit_amp::state_policy(name, c10::Device(device).type(), jit_amp::policy_named(policy));
+        });
   m.def("policy_table", [](const std::string& device) {
     py::dict table;
     for (const auto& [overload, policy] : jit_amp::policy_table(c10::Device(device).type())) {

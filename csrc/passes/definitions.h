@@ -1,7 +1,11 @@
-// What jit_amp's operators mean, in TorchScript: the definitions that seal puts in their place.
+// Operators in terms of others, in TorchScript.
 //
-// They mirror ATen/autocast_mode.h: is_eligible, cached_cast, promote_type, set_opt_dtype,
+// kDefinitions: what jit_amp's own operators mean; seal puts it in their place. They mirror ATen/autocast_mode.h: is_eligible, cached_cast, promote_type, set_opt_dtype,
 // type_from_firstarg. A dtype is a number there: 6 is float32, 7 is float64 (c10/core/ScalarType.h).
+//
+// kComposites: what composite operators of ATen do, as far as autocast can see it; decompose puts it
+// in their place. They mirror aten/src/ATen/native/RNN.cpp (the path for CPU without oneDNN),
+// PadNd.cpp and LossNLL.cpp.
 #pragma once
 
 namespace jit_amp {
@@ -57,6 +61,99 @@ def first_dtype(x: Tensor, devices: List[str]) -> int:
 
 def check_input(x: Tensor, dtype: int, cuda: bool, message: str):
     assert (x.dtype == dtype) & (x.is_cuda == cuda), message
+)SCRIPT";
+
+inline constexpr const char* kComposites = R"SCRIPT(
+def steps(kind: int, inputs: Tensor, h: Tensor, w_hh: Tensor, b_hh: Optional[Tensor], reverse: bool) -> Tuple[Tensor, Tensor]:
+    outputs: List[Tensor] = []
+    n = inputs.size(0)
+    for t in range(n):
+        gates = inputs[n - 1 - t] if reverse else inputs[t]
+        hidden = torch.linear(h, w_hh, b_hh)
+        if kind == 2:
+            igates = gates.unsafe_chunk(3, 1)
+            hgates = hidden.unsafe_chunk(3, 1)
+            reset_gate = torch.sigmoid(hgates[0] + igates[0])
+            input_gate = torch.sigmoid(hgates[1] + igates[1])
+            new_gate = torch.tanh(igates[2] + hgates[2] * reset_gate)
+            h = (h - new_gate) * input_gate + new_gate
+        elif kind == 1:
+            h = torch.relu(hidden + gates)
+        else:
+            h = torch.tanh(hidden + gates)
+        outputs.append(h)
+    if reverse:
+        outputs.reverse()
+    return torch.stack(outputs, 0), h
+
+def recurrent(kind: int, x: Tensor, hx: Tensor, params: List[Tensor], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool) -> Tuple[Tensor, Tensor]:
+    assert not (train and dropout > 0.0), "jit_amp: dropout between the layers of a recurrent network cannot be exported"
+    if batch_first:
+        x = x.transpose(0, 1)
+    hiddens: List[Tensor] = []
+    directions = 2 if bidirectional else 1
+    per = 4 if has_biases else 2
+    for layer in range(num_layers):
+        results: List[Tensor] = []
+        for direction in range(directions):
+            k = layer * directions + direction
+            b_ih: Optional[Tensor] = None
+            b_hh: Optional[Tensor] = None
+            if has_biases:
+                b_ih = params[k * per + 2]
+                b_hh = params[k * per + 3]
+            inputs = torch.linear(x, params[k * per], b_ih)
+            out, h = steps(kind, inputs, hx[k], params[k * per + 1], b_hh, direction == 1)
+            results.append(out)
+            hiddens.append(h)
+        if bidirectional:
+            x = torch.cat(results, results[0].dim() - 1)
+        else:
+            x = results[0]
+    if batch_first:
+        x = x.transpose(0, 1)
+    return x, torch.stack(hiddens, 0)
+
+def rnn_tanh(x: Tensor, hx: Tensor, params: List[Tensor], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool) -> Tuple[Tensor, Tensor]:
+    return recurrent(0, x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
+
+def rnn_relu(x: Tensor, hx: Tensor, params: List[Tensor], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool) -> Tuple[Tensor, Tensor]:
+    return recurrent(1, x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
+
+def gru(x: Tensor, hx: Tensor, params: List[Tensor], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool) -> Tuple[Tensor, Tensor]:
+    return recurrent(2, x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
+
+def pad(x: Tensor, padding: List[int], mode: str, value: Optional[float]) -> Tensor:
+    if mode == "constant":
+        if value is None:
+            return torch.constant_pad_nd(x, padding, 0)
+        return torch.constant_pad_nd(x, padding, value)
+    if mode == "circular":
+        return torch._pad_circular(x, padding)
+    if mode == "reflect":
+        if len(padding) == 2:
+            return torch.reflection_pad1d(x, padding)
+        if len(padding) == 4:
+            return torch.reflection_pad2d(x, padding)
+        return torch.reflection_pad3d(x, padding)
+    if len(padding) == 2:
+        return torch.replication_pad1d(x, padding)
+    if len(padding) == 4:
+        return torch.replication_pad2d(x, padding)
+    return torch.replication_pad3d(x, padding)
+
+def nll_loss_nd(x: Tensor, target: Tensor, weight: Optional[Tensor], reduction: int, ignore_index: int) -> Tensor:
+    if x.dim() <= 2:
+        return torch.nll_loss(x, target, weight, reduction, ignore_index)
+    if x.dim() == 4:
+        return torch.nll_loss2d(x, target, weight, reduction, ignore_index)
+    flat = torch.nll_loss2d(x.reshape(x.size(0), x.size(1), 1, -1), target.reshape(x.size(0), 1, -1), weight, reduction, ignore_index)
+    if reduction == 0:
+        return flat.reshape(target.size())
+    return flat
+
+def check_contracted(x: Tensor, dim: int):
+    assert x.size(dim) != 1, "jit_amp: an exported einsum does not know autocast's rule for a summed dimension of size 1"
 )SCRIPT";
 
 }  // namespace jit_amp

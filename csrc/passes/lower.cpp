@@ -1,7 +1,10 @@
 #include "passes/lower.h"
 
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
+#include <torch/csrc/jit/ir/constants.h>
 #include <torch/custom_class.h>
+
 
 #include <unordered_set>
 
@@ -22,7 +25,34 @@ struct Plan {
   Policy cpu = Policy::untouched;
   Policy cuda = Policy::untouched;
   bool opaque = false;
+  std::optional<DeviceType> query = std::nullopt;  // the node asks for this device's state
 };
+
+const Symbol kIsEnabled = Symbol::aten("is_autocast_enabled");
+const Symbol kIsCpuEnabled = Symbol::aten("is_autocast_cpu_enabled");
+const Symbol kGetDtype = Symbol::aten("get_autocast_dtype");
+const Symbol kGetCpuDtype = Symbol::aten("get_autocast_cpu_dtype");
+const Symbol kGetCudaDtype = Symbol::aten("get_autocast_gpu_dtype");
+
+bool is_query(const Node* node) {
+  return node->kind() == kIsEnabled || node->kind() == kIsCpuEnabled || node->kind() == kGetDtype ||
+         node->kind() == kGetCpuDtype || node->kind() == kGetCudaDtype;
+}
+
+// The device that a query asks about, if it is known; without an argument it is CUDA's.
+std::optional<DeviceType> query_device(const Node* node) {
+  if (node->kind() == kIsCpuEnabled || node->kind() == kGetCpuDtype) {
+    return DeviceType::CPU;
+  }
+  if (node->inputs().empty()) {
+    return DeviceType::CUDA;
+  }
+  const auto name = constant_as<std::string>(node->input(0));
+  if (name == "cpu" || name == "cuda") {
+    return name == "cpu" ? DeviceType::CPU : DeviceType::CUDA;
+  }
+  return std::nullopt;
+}
 
 // Calls out of the graph see the state even where it is off: its dtype can be asked for.
 bool is_call(const Node* node) {
@@ -30,13 +60,21 @@ bool is_call(const Node* node) {
          node->kind() == prim::PythonOp;
 }
 
-std::optional<Plan> decide(Node* node, const State& state, const State& entry) {
+std::optional<Plan> decide(Node* node, const State& state, const State& entry, Product product) {
   Plan plan{node, &state};
+  if (is_query(node)) {
+    plan.query = query_device(node);
+    plan.opaque = !plan.query && (state.active() || entry.active());
+    return plan.query || plan.opaque ? std::optional(plan) : std::nullopt;
+  }
   for (const auto& [device, at] : state.devices) {
     if (!at.enabled) {
       continue;
     }
-    const Policy policy = policy_of(node, device);
+    Policy policy = policy_of(node, device);
+    if (policy == Policy::promote_inside) {
+      policy = product == Product::exported ? Policy::promote : Policy::opaque;
+    }
     const bool known_device = device == DeviceType::CPU || device == DeviceType::CUDA;
     if (policy == Policy::opaque || policy == Policy::banned ||
         (!known_device && policy != Policy::untouched)) {
@@ -54,25 +92,39 @@ std::optional<Plan> decide(Node* node, const State& state, const State& entry) {
   return std::nullopt;
 }
 
-void decide(Block* block, const Scopes& scopes, const State& entry, std::vector<Plan>& plans) {
+void decide(Block* block, const Scopes& scopes, const State& entry, Product product,
+            std::vector<Plan>& plans) {
   for (Node* node : block->nodes()) {
     auto found = scopes.state.find(node);
     if (found == scopes.state.end()) {
       continue;  // part of a scope
     }
-    if (auto plan = decide(node, *found->second, entry)) {
+    if (auto plan = decide(node, *found->second, entry, product)) {
       plans.push_back(*plan);
       if (plan->opaque) {
         continue;  // what it holds is run as it is
       }
     }
     for (Block* inner : node->blocks()) {
-      decide(inner, scopes, entry, plans);
+      decide(inner, scopes, entry, product, plans);
     }
     if (node->kind() == prim::fork) {
-      decide(node->g(attr::Subgraph)->block(), scopes, entry, plans);
+      decide(node->g(attr::Subgraph)->block(), scopes, entry, product, plans);
     }
   }
+}
+
+// Whether the node does nothing but compute new values from its operands. What is exported is in
+// eval mode, where recurrent networks, which PyTorch counts as random for their dropout, are too.
+bool is_pure(const Node* node, Product product) {
+  const FunctionSchema* schema = node->maybeSchema();
+  if (!schema || node->hasSideEffects() || !node->blocks().empty() ||
+      (node->isNondeterministic() && product != Product::exported)) {
+    return false;
+  }
+  const auto aliases = [](const c10::Argument& argument) { return argument.alias_info() != nullptr; };
+  return std::none_of(schema->arguments().begin(), schema->arguments().end(), aliases) &&
+         std::none_of(schema->returns().begin(), schema->returns().end(), aliases);
 }
 
 // The values that a node and its blocks use and do not make themselves.
@@ -108,6 +160,10 @@ class Rewriter {
       return;
     }
     const WithInsertPoint before(plan.node);
+    if (plan.query) {
+      answer(plan);
+      return;
+    }
     if (plan.cuda == Policy::fp32_append_dtype) {
       append_dtype(plan.node);
       return;
@@ -115,6 +171,7 @@ class Rewriter {
     if (plan.cuda == Policy::fp32_opt_dtype) {
       set_dtype(plan.node);
     }
+    keep_whole(plan.node);
     Value* cpu = target(plan, DeviceType::CPU, plan.cpu);
     Value* cuda = target(plan, DeviceType::CUDA, plan.cuda);
     if (cpu || cuda) {
@@ -199,6 +256,27 @@ class Rewriter {
     }
   }
 
+  // PyTorch's executor splits `addmm` into `mm` and `add` where alpha and beta are the constant 1,
+  // which rounds once more than eager does in a reduced dtype; a number that it cannot see stays.
+  void keep_whole(Node* node) {
+    if (product_ != Product::in_process || node->kind() != aten::addmm) {
+      return;
+    }
+    for (size_t i = 3; i < node->inputs().size(); ++i) {
+      const auto scalar = toIValue(node->input(i));
+      if (scalar && scalar->isScalar() && scalar->toScalar().equal(1)) {
+        node->replaceInput(i, deferred(1));
+      }
+    }
+  }
+
+  Value* deferred(int64_t value) {
+    Node* node = owner_->insertNode(owner_->create(ops::deferred, 1));
+    node->i_(attr::value, value);
+    node->output()->setType(c10::IntType::get());
+    return node->output();
+  }
+
   // The operands that eager's promote_type looks at: Tensor and Tensor[], not Tensor?.
   Value* all_tensors(Node* node) {
     std::vector<Value*> tensors;
@@ -241,6 +319,19 @@ class Rewriter {
       }
     }
     return operand;
+  }
+
+  // A question about the state: CUDA is never on where there is none, as in eager.
+  void answer(const Plan& plan) {
+    const DeviceState at = plan.state->at(*plan.query);
+    const bool asks_enabled =
+        plan.node->output()->type()->kind() == c10::TypeKind::BoolType;
+    Value* value = asks_enabled
+                       ? owner_->insertConstant(
+                             at.enabled && (*plan.query != DeviceType::CUDA || at::hasCUDA()))
+                       : dtype(*plan.state, *plan.query);
+    plan.node->output()->replaceAllUsesWith(value);
+    plan.node->destroy();
   }
 
   // CUDA's fp32_set_opt_dtype: a dtype that the call gives stands.
@@ -312,7 +403,8 @@ class Rewriter {
       inputs.push_back(dtype(*plan.state, device));
     }
     inputs.insert(inputs.end(), outside.begin(), outside.end());
-    Node* scoped = owner_->create(ops::scoped, inputs, node->outputs().size());
+    Node* scoped = owner_->create(
+        is_pure(node, product_) ? ops::scoped : ops::scoped_effect, inputs, node->outputs().size());
     scoped->copyMetadata(node);
     scoped->g_(attr::Subgraph, subgraph);
     scoped->ss_(ops::devices, devices);
@@ -352,13 +444,13 @@ class Rewriter {
 bool lower(const std::shared_ptr<torch::jit::Graph>& graph, const Scopes& scopes,
            const State& entry, Product product) {
   std::vector<Plan> plans;
-  decide(graph->block(), scopes, entry, plans);
+  decide(graph->block(), scopes, entry, product, plans);
   if (plans.empty() && scopes.scaffolding.empty()) {
     return false;
   }
   Rewriter rewriter(graph, product);
   rewriter.register_forks(graph->block());
-  if (entry.active()) {
+  if (entry.active() && product == Product::in_process) {
     rewriter.suspend_ambient();
   }
   for (const Plan& plan : plans) {

@@ -4,7 +4,9 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/jit/ir/ir.h>
 
-#include <string_view>
+#include <map>
+#include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -56,30 +58,41 @@ const Table& table(c10::DeviceType device) {
   return device == c10::DeviceType::CPU ? cpu : device == c10::DeviceType::CUDA ? cuda : none;
 }
 
-// Operators (all overloads of a name) that were seen to reach no operator of an autocast list of
-// the device. Made by scripts/observe-untouched.
-const std::unordered_set<std::string>& untouched(c10::DeviceType device) {
-  enum Where { both, cpu, cuda };
-  static const std::vector<std::pair<Where, const char*>> seen{
-#define UNTOUCHED(where, name) {where, name},
-#include "passes/untouched.inc"
-#undef UNTOUCHED
+// What an operator without an autocast kernel was seen to reach (all overloads of a name). Made by
+// scripts/observe.
+enum class Reach : uint8_t { nothing, promote, cast };
+
+Reach observed(const std::string& name, c10::DeviceType device) {
+  using enum Reach;
+  static const std::unordered_map<std::string, std::pair<Reach, Reach>> seen{
+#define OBSERVED(name, cpu, cuda) {name, {cpu, cuda}},
+#include "passes/observed.inc"
+#undef OBSERVED
   };
-  const auto pick = [](Where where) {
-    std::unordered_set<std::string> names;
-    for (const auto& [on, name] : seen) {
-      if (on == both || on == where) {
-        names.insert(name);
-      }
+  auto found = seen.find(name);
+  if (found == seen.end()) {
+    return cast;
+  }
+  return device == c10::DeviceType::CPU    ? found->second.first
+         : device == c10::DeviceType::CUDA ? found->second.second
+                                           : cast;
+}
+
+// Policies that users stated, by operator name (with or without overload) and device.
+std::mutex stated_mutex;
+std::map<std::pair<std::string, c10::DeviceType>, Policy>& stated() {
+  static auto& policies = *new std::map<std::pair<std::string, c10::DeviceType>, Policy>;
+  return policies;
+}
+
+std::optional<Policy> stated_for(const c10::OperatorName& name, c10::DeviceType device) {
+  const std::lock_guard<std::mutex> lock(stated_mutex);
+  for (const auto& spelling : {toString(name), name.name}) {
+    if (auto found = stated().find({spelling, device}); found != stated().end()) {
+      return found->second;
     }
-    return names;
-  };
-  static const auto on_cpu = pick(cpu);
-  static const auto on_cuda = pick(cuda);
-  static const std::unordered_set<std::string> nothing;
-  return device == c10::DeviceType::CPU    ? on_cpu
-         : device == c10::DeviceType::CUDA ? on_cuda
-                                           : nothing;
+  }
+  return std::nullopt;
 }
 
 bool takes_tensor(const c10::TypePtr& type) {
@@ -127,6 +140,9 @@ Policy policy_of(const Node* node, c10::DeviceType device) {
     return Policy::opaque;
   }
   const c10::OperatorName name = schema->operator_name();
+  if (auto policy = stated_for(name, device)) {
+    return *policy;
+  }
   const auto key = at::autocast::is_autocast_available(device)
                        ? at::autocast::get_autocast_dispatch_key_from_device_type(device)
                        : c10::DispatchKey::Undefined;
@@ -140,7 +156,18 @@ Policy policy_of(const Node* node, c10::DeviceType device) {
   if (!handle && !takes_tensor(*schema)) {
     return Policy::untouched;
   }
-  return untouched(device).count(name.name) ? Policy::untouched : Policy::opaque;
+  // Overloads with named dimensions are other code than the ones observed.
+  const Reach reach = name.overload_name.find("imname") == std::string::npos
+                          ? observed(name.name, device)
+                          : Reach::cast;
+  return reach == Reach::nothing   ? Policy::untouched
+         : reach == Reach::promote ? Policy::promote_inside
+                                   : Policy::opaque;
+}
+
+void state_policy(const std::string& name, c10::DeviceType device, Policy policy) {
+  const std::lock_guard<std::mutex> lock(stated_mutex);
+  stated()[{name, device}] = policy;
 }
 
 std::vector<std::pair<std::string, Policy>> policy_table(c10::DeviceType device) {
@@ -148,26 +175,36 @@ std::vector<std::pair<std::string, Policy>> policy_table(c10::DeviceType device)
   return {known.begin(), known.end()};
 }
 
+namespace {
+constexpr std::pair<Policy, const char*> kNames[]{
+    {Policy::opaque, "opaque"},
+    {Policy::untouched, "untouched"},
+    {Policy::lower, "lower"},
+    {Policy::fp32, "fp32"},
+    {Policy::fp32_opt_dtype, "fp32_opt_dtype"},
+    {Policy::fp32_append_dtype, "fp32_append_dtype"},
+    {Policy::promote, "promote"},
+    {Policy::promote_inside, "promote_inside"},
+    {Policy::banned, "banned"},
+};
+}  // namespace
+
 const char* name_of(Policy policy) {
-  switch (policy) {
-    case Policy::opaque:
-      return "opaque";
-    case Policy::untouched:
-      return "untouched";
-    case Policy::lower:
-      return "lower";
-    case Policy::fp32:
-      return "fp32";
-    case Policy::fp32_opt_dtype:
-      return "fp32_opt_dtype";
-    case Policy::fp32_append_dtype:
-      return "fp32_append_dtype";
-    case Policy::promote:
-      return "promote";
-    case Policy::banned:
-      return "banned";
+  for (const auto& [known, name] : kNames) {
+    if (known == policy) {
+      return name;
+    }
   }
   return "opaque";
+}
+
+Policy policy_named(const std::string& name) {
+  for (const auto& [policy, known] : kNames) {
+    if (known == name) {
+      return policy;
+    }
+  }
+  throw std::invalid_argument("jit_amp: no policy is called '" + name + "'");
 }
 
 }  // namespace jit_amp

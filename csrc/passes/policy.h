@@ -2,8 +2,9 @@
 //
 // The answers are PyTorch's. CUDA's lists come from the macros of the installed ATen/autocast_mode.h;
 // CPU's stand in cpu_policy.inc, because PyTorch has them only in a .cpp file
-// (aten/src/ATen/autocast_mode.cpp). An operator that the tables do not know is `untouched` only if
-// untouched.inc says that it was seen to reach no operator that autocast casts; else it is `opaque`.
+// (aten/src/ATen/autocast_mode.cpp). Policies that a user states for an operator come before them. An
+// operator that nobody knows is `untouched` only if observed.inc says that it was seen to reach no
+// operator that autocast casts; else it is `opaque`.
 //
 // An analysis: it looks at one node and changes nothing.
 #pragma once
@@ -25,17 +26,22 @@ enum class Policy : uint8_t {
   fp32_opt_dtype,     // result dtype float32 unless the call gives one
   fp32_append_dtype,  // the overload with a dtype, called with float32
   promote,            // operands to the widest floating dtype among them
+  promote_inside,     // a composite that reaches only operators that promote
   banned,             // refused by autocast, with advice
 };
 
 // The policy of `node` inside an enabled autocast scope for `device`.
 Policy policy_of(const torch::jit::Node* node, c10::DeviceType device);
 
+// States the policy of an operator ("ns::name" or "ns::name.overload") for a device.
+void state_policy(const std::string& name, c10::DeviceType device, Policy policy);
+
 // The table of one device: overload name ("aten::sum.dim_IntList") and policy. Empty for devices
 // other than CPU and CUDA.
 std::vector<std::pair<std::string, Policy>> policy_table(c10::DeviceType device);
 
-// "lower", "fp32", …
+// "lower", "fp32", …; policy_named throws std::invalid_argument for another name.
 const char* name_of(Policy policy);
+Policy policy_named(const std::string& name);
 
 }  // namespace jit_amp

@@ -1,17 +1,18 @@
 #include "passes/seal.h"
 
-#include <torch/csrc/jit/api/compilation_unit.h>
-#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/constant_pooling.h>
 #include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
-#include <torch/csrc/jit/passes/inliner.h>
 #include <torch/csrc/jit/passes/peephole.h>
+
+#include <unordered_set>
 
 #include "error.h"
 #include "passes/definitions.h"
 #include "passes/policy.h"
+#include "passes/subgraphs.h"
 #include "runtime/ops.h"
 
 namespace jit_amp {
@@ -19,39 +20,21 @@ namespace {
 
 using namespace torch::jit;
 
-// The definitions, compiled once. They are leaked on purpose: TorchScript's own statics may be gone
-// before ours at exit.
-CompilationUnit& definitions() {
-  static CompilationUnit& unit = *new CompilationUnit(kDefinitions);
-  return unit;
-}
-
-void collect(Block* block, std::vector<Node*>& nodes) {
-  for (Node* node : block->nodes()) {
-    nodes.push_back(node);
-    for (Block* inner : node->blocks()) {
-      collect(inner, nodes);
-    }
-    if (node->kind() == prim::fork) {
-      collect(node->g(attr::Subgraph)->block(), nodes);
-    }
-  }
-}
-
-std::vector<Node*> all_nodes(Graph& graph) {
-  std::vector<Node*> nodes;
-  collect(graph.block(), nodes);
-  return nodes;
-}
-
 class Sealer {
  public:
   Sealer(const std::shared_ptr<Graph>& graph, const Facts& facts)
-      : graph_(graph), facts_(facts) {}
+      : graph_(graph), facts_(facts) {
+    const AliasDb aliases(graph);
+    for (Node* node : all_nodes(*graph)) {
+      if (node->kind() == prim::ListConstruct && !aliases.hasWriters(node->output())) {
+        fixed_lists_.insert(node);
+      }
+    }
+  }
 
   void run() {
     for (Node* node : all_nodes(*graph_)) {
-      if (node->kind() == ops::scoped) {
+      if (ops::is_scoped(node)) {
         free_of_scope(node);
       }
     }
@@ -95,8 +78,8 @@ class Sealer {
   // The node stands free of its scope if no device whose policy it would need can matter.
   void free_of_scope(Node* scoped) {
     const auto& devices = scoped->ss(ops::devices);
-    Node* inner = *scoped->g(attr::Subgraph)->nodes().rbegin();
-    const size_t first = 2 * devices.size();
+    Node* inner = wrapped_node(scoped);
+    const size_t first = state_inputs(scoped);
     for (size_t i = 0; i < devices.size(); ++i) {
       const auto device = c10::Device(devices[i]).type();
       const auto enabled = constant_as<bool>(scoped->input(2 * i));
@@ -114,34 +97,13 @@ class Sealer {
         }
       }
     }
-    unwrap(scoped, inner, first);
-  }
-
-  static void unwrap(Node* scoped, Node* inner, size_t first) {
-    auto& subgraph = *scoped->g(attr::Subgraph);
-    Graph* graph = scoped->owningGraph();
-    const WithInsertPoint here(scoped);
-    std::unordered_map<Value*, Value*> outside;
-    for (size_t i = 0; i < subgraph.inputs().size(); ++i) {
-      outside[subgraph.inputs()[i]] = scoped->input(first + i);
-    }
-    for (Node* node : subgraph.nodes()) {
-      Node* copy = graph->createClone(node, [&](Value* v) { return outside.at(v); });
-      graph->insertNode(copy);
-      for (size_t i = 0; i < copy->outputs().size(); ++i) {
-        outside[node->output(i)] = copy->output(i);
-        if (node == inner) {
-          scoped->output(i)->replaceAllUsesWith(copy->output(i));
-        }
-      }
-    }
-    scoped->destroy();
+    unwrap(scoped);
   }
 
   // A list that is made in the graph is cast element by element, so that facts apply to each.
   void simplify(Node* cast) {
     Node* list = cast->input(0)->node();
-    if (list->kind() != prim::ListConstruct ||
+    if (!fixed_lists_.count(list) ||
         cast->output()->type()->kind() != c10::TypeKind::ListType) {
       return;
     }
@@ -175,18 +137,16 @@ class Sealer {
 
   // Puts the definition in the operator's place, with what the facts know of its operands.
   void define(Node* node, const char* name) {
-    auto& function = toGraphFunction(definitions().get_function(name));
-    auto body = function.graph()->copy();
-    Inline(*body);
+    auto body = definition(kDefinitions, name);
     for (size_t i = 0; i < body->inputs().size(); ++i) {
       answer(*body, body->inputs()[i], facts_.of(node->input(i)));
     }
-    inlineCallTo(node, &function, body.get());
+    replace_by(node, kDefinitions, name, *body);
   }
 
   // The widest dtype of a list that is made in the graph and whose every element is known.
   std::optional<c10::ScalarType> known_widest(const Node* node) const {
-    if (node->kind() != ops::widest || node->input(0)->node()->kind() != prim::ListConstruct) {
+    if (node->kind() != ops::widest || !fixed_lists_.count(node->input(0)->node())) {
       return std::nullopt;
     }
     const auto lower = constant_as<int64_t>(node->input(1));
@@ -231,7 +191,6 @@ class Sealer {
   }
 
   void check_inputs() {
-    auto& function = toGraphFunction(definitions().get_function("check_input"));
     const WithInsertPoint begin(*graph_->nodes().begin());
     for (Value* input : graph_->inputs()) {
       const Fact fact = facts_.of(input);
@@ -249,12 +208,13 @@ class Sealer {
            graph_->insertConstant(message)},
           1));
       call->output()->setType(c10::NoneType::get());
-      inlineCallTo(call, &function, function.graph().get());
+      replace_by(call, kDefinitions, "check_input", *definition(kDefinitions, "check_input"));
     }
   }
 
   std::shared_ptr<Graph> graph_;
   const Facts& facts_;
+  std::unordered_set<const Node*> fixed_lists_;  // lists that nothing appends to
 };
 
 }  // namespace

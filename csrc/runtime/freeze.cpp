@@ -6,6 +6,7 @@
 #include <torch/csrc/jit/passes/frozen_graph_optimizations.h>
 #include <torch/csrc/jit/passes/frozen_linear_folding.h>
 
+#include "passes/decompose.h"
 #include "passes/facts.h"
 #include "passes/flatten.h"
 #include "passes/lower.h"
@@ -89,6 +90,7 @@ Module freeze(const Module& module, const std::vector<std::string>& preserved_at
     if (optimize_numerics) {
       fold_batch_norms(graph);
     }
+    decompose(graph);
     std::vector<Stack> stacks;
     if (name == "forward") {
       for (const Stack& example : examples) {

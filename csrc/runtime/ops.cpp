@@ -172,8 +172,30 @@ const torch::jit::RegisterOperators operators({
         "jit_amp::suspend() -> __torch__.torch.classes.jit_amp.Suspend",
         [](Stack& stack) { stack.emplace_back(c10::make_intrusive<Suspend>()); },
         c10::AliasAnalysisKind::CONSERVATIVE),
+    // Questions about autocast's state that eager can ask and TorchScript has no operator for. They
+    // answer the dispatcher's state; lowering puts the scope's in their place.
+    Operator(
+        "aten::is_autocast_enabled.device_type(str device_type) -> bool",
+        [](Stack& stack) {
+          const auto device = c10::Device(torch::jit::pop(stack).toStringRef()).type();
+          stack.emplace_back(at::autocast::is_autocast_enabled(device));
+        },
+        c10::AliasAnalysisKind::CONSERVATIVE),
+    Operator(
+        "aten::get_autocast_cpu_dtype() -> int",
+        [](Stack& stack) {
+          stack.emplace_back(static_cast<int64_t>(at::autocast::get_autocast_dtype(at::kCPU)));
+        },
+        c10::AliasAnalysisKind::CONSERVATIVE),
+    Operator(
+        "aten::get_autocast_gpu_dtype() -> int",
+        [](Stack& stack) {
+          stack.emplace_back(static_cast<int64_t>(at::autocast::get_autocast_dtype(at::kCUDA)));
+        },
+        c10::AliasAnalysisKind::CONSERVATIVE),
     Operator(ops::deferred, make_deferred, c10::AliasAnalysisKind::CONSERVATIVE),
-    Operator(ops::scoped, make_scoped, c10::AliasAnalysisKind::CONSERVATIVE),
+    Operator(ops::scoped, make_scoped, c10::AliasAnalysisKind::PURE_FUNCTION),
+    Operator(ops::scoped_effect, make_scoped, c10::AliasAnalysisKind::CONSERVATIVE),
 });
 
 }  // namespace

@@ -17,8 +17,10 @@
 //   jit_amp::deferred[value=…]() -> int
 //       A constant that no pass folds, until seal does.
 //   jit_amp::scoped[Subgraph=…, devices=…](enabled…, dtype…, inputs…) -> …
-//       Runs the subgraph, one opaque node, under autocast's own dispatch. It counts as having side
-//       effects, so no pass moves or merges it: two equal calls in two scopes stay two.
+//       Runs the subgraph, one opaque node without side effects, under autocast's own dispatch. The
+//       state is among its operands, so equal nodes in different scopes are not equal.
+//   jit_amp::scoped_effect[Subgraph=…, devices=…](enabled…, dtype…, inputs…) -> …
+//       The same for a node that may write, return a view, or call out; no pass moves or merges it.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>
@@ -33,9 +35,14 @@ inline const c10::Symbol ambient_dtype = c10::Symbol::fromQualString("jit_amp::a
 inline const c10::Symbol suspend = c10::Symbol::fromQualString("jit_amp::suspend");
 inline const c10::Symbol deferred = c10::Symbol::fromQualString("jit_amp::deferred");
 inline const c10::Symbol scoped = c10::Symbol::fromQualString("jit_amp::scoped");
+inline const c10::Symbol scoped_effect = c10::Symbol::fromQualString("jit_amp::scoped_effect");
 
 // Attribute of `scoped`: the names of the devices whose state it sets. Its first inputs are then,
 // per device, enabled (bool) and dtype (int).
 inline const c10::Symbol devices = c10::Symbol::attr("devices");
+
+inline bool is_scoped(const torch::jit::Node* node) {
+  return node->kind() == scoped || node->kind() == scoped_effect;
+}
 
 }  // namespace jit_amp::ops

@@ -1,0 +1,216 @@
+#include "passes/decompose.h"
+
+#include <ATen/Context.h>
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "passes/definitions.h"
+#include "passes/lower.h"
+#include "passes/subgraphs.h"
+#include "runtime/ops.h"
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+
+// The state that a `jit_amp::scoped` node sets.
+State state_of(const Node* scoped) {
+  State state;
+  const auto& devices = scoped->ss(ops::devices);
+  for (size_t i = 0; i < devices.size(); ++i) {
+    const Value* dtype = scoped->input(2 * i + 1);
+    TORCH_CHECK(dtype->node()->kind() == ops::deferred, "jit_amp: an exported scope has a dtype");
+    state.devices[c10::Device(devices[i]).type()] = {
+        *constant_as<bool>(scoped->input(2 * i)),
+        static_cast<c10::ScalarType>(dtype->node()->i(attr::value))};
+  }
+  return state;
+}
+
+// Casts every tensor operand of `node`, as the lower policy does.
+void lower_operands(Node* node, const State& state) {
+  Graph* graph = node->owningGraph();
+  const WithInsertPoint here(node);
+  Value* dtype = graph->insertNode(graph->create(ops::deferred, 1))->output();
+  dtype->node()->i_(attr::value, static_cast<int64_t>(*state.at(at::kCPU).dtype));
+  dtype->setType(c10::IntType::get());
+  Value* none = graph->insertConstant(c10::IValue());
+  for (size_t i = 0; i < node->inputs().size(); ++i) {
+    for (const c10::TypePtr& type :
+         {c10::TypePtr(c10::TensorType::get()), c10::TypePtr(c10::ListType::ofTensors())}) {
+      if (node->input(i)->type()->isSubtypeOf(*type)) {
+        Node* cast = graph->insertNode(graph->create(ops::cast, {node->input(i), dtype, none}, 1));
+        cast->copyMetadata(node);
+        cast->output()->setType(type);
+        node->replaceInput(i, cast->output());
+        break;
+      }
+    }
+  }
+}
+
+// A wrapped node's operand, as the value outside.
+Value* operand(Node* scoped, const std::string& name) {
+  Value* inside = wrapped_node(scoped)->namedInput(name);
+  const auto& inputs = scoped->g(attr::Subgraph)->inputs();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] == inside) {
+      return scoped->input(state_inputs(scoped) + i);
+    }
+  }
+  return inside;
+}
+
+std::optional<size_t> length(const Value* list) {
+  if (list->node()->kind() == prim::ListConstruct) {
+    return list->node()->inputs().size();
+  }
+  const auto constant = toIValue(list);
+  return constant && constant->isList() ? std::optional(constant->toListRef().size())
+                                        : std::nullopt;
+}
+
+// oneDNN's LSTM is what eager runs on CPU, except with projections, which have more weights.
+bool is_onednn_lstm(Node* scoped) {
+  const Node* node = wrapped_node(scoped);
+  if (node->kind() != aten::lstm || node->schema().overload_name() != "input" ||
+      !at::globalContext().userEnabledMkldnn() || !at::hasMKLDNN()) {
+    return false;
+  }
+  const auto biases = constant_as<bool>(operand(scoped, "has_biases"));
+  const auto layers = constant_as<int64_t>(operand(scoped, "num_layers"));
+  const auto both_ways = constant_as<bool>(operand(scoped, "bidirectional"));
+  const auto weights = length(operand(scoped, "params"));
+  return biases && layers && both_ways && weights &&
+         *weights == static_cast<size_t>(*layers) * (*both_ways ? 2 : 1) * (*biases ? 4 : 2);
+}
+
+// An einsum as CPU runs it.
+struct Einsum {
+  enum Kind { unknown, no_product, product } kind = unknown;
+  std::vector<int64_t> contracted;  // dimensions of the first operand that the product sums over
+};
+
+// One operand is viewed and summed; two are multiplied, or contracted by one bmm. A letter that is
+// summed in one operand alone is summed before the bmm, in that operand's dtype: not known here.
+Einsum read_einsum(const Node* node) {
+  const auto given = constant_as<std::string>(node->namedInput("equation"));
+  if (!given || given->find('.') != std::string::npos) {
+    return {};
+  }
+  std::string equation;
+  std::copy_if(given->begin(), given->end(), std::back_inserter(equation),
+               [](char c) { return c != ' '; });
+  const size_t arrow = equation.find("->");
+  const std::string inputs = equation.substr(0, arrow);
+  const size_t comma = inputs.find(',');
+  if (comma == std::string::npos) {
+    return {Einsum::no_product, {}};
+  }
+  const std::string left = inputs.substr(0, comma);
+  const std::string right = inputs.substr(comma + 1);
+  if (right.find(',') != std::string::npos) {
+    return {};
+  }
+  const auto kept = [&](char letter) {
+    if (arrow != std::string::npos) {
+      return equation.find(letter, arrow) != std::string::npos;
+    }
+    return std::count(inputs.begin(), inputs.end(), letter) == 1;
+  };
+  for (const std::string* operand : {&left, &right}) {
+    const std::string& other = operand == &left ? right : left;
+    for (const char letter : *operand) {
+      if (std::count(operand->begin(), operand->end(), letter) > 1 ||
+          (other.find(letter) == std::string::npos && !kept(letter))) {
+        return {};
+      }
+    }
+  }
+  Einsum read{Einsum::no_product, {}};
+  for (size_t i = 0; i < left.size(); ++i) {
+    if (right.find(left[i]) != std::string::npos && !kept(left[i])) {
+      read.kind = Einsum::product;
+      read.contracted.push_back(static_cast<int64_t>(i));
+    }
+  }
+  return read;
+}
+
+// With a summed dimension of size 1 eager multiplies where it else calls bmm.
+void check_contracted(Node* einsum, const std::vector<int64_t>& dimensions) {
+  const Node* list = einsum->namedInput("tensors")->node();
+  if (list->kind() != prim::ListConstruct) {
+    return;
+  }
+  Graph* graph = einsum->owningGraph();
+  const WithInsertPoint here(einsum);
+  for (const int64_t dimension : dimensions) {
+    Node* call = graph->insertNode(graph->create(
+        prim::CallFunction, {list->input(0), graph->insertConstant(dimension)}, 1));
+    call->output()->setType(c10::NoneType::get());
+    replace_by(call, kComposites, "check_contracted",
+               *definition(kComposites, "check_contracted"));
+  }
+}
+
+bool is_for_cpu_alone(const State& state) {
+  return std::all_of(state.devices.begin(), state.devices.end(), [](const auto& device) {
+    return device.second.enabled == (device.first == at::kCPU);
+  });
+}
+
+// The name of the wrapped node's definition, if it has one that holds for the state.
+std::optional<std::string> definition_of(Node* scoped, const State& state) {
+  const Node* node = wrapped_node(scoped);
+  const c10::FunctionSchema* schema = node->maybeSchema();
+  if (!schema || !node->kind().is_aten() ||
+      (!schema->overload_name().empty() && schema->overload_name() != "input")) {
+    return std::nullopt;
+  }
+  const std::string name = node->kind().toUnqualString();
+  const bool recurrent = schema->overload_name() == "input";
+  if (!has_definition(kComposites, name) || (recurrent && !is_for_cpu_alone(state))) {
+    return std::nullopt;
+  }
+  return name;
+}
+
+void decompose(Node* scoped) {
+  const State state = state_of(scoped);
+  if (is_for_cpu_alone(state) && is_onednn_lstm(scoped)) {
+    lower_operands(unwrap(scoped), state);
+    return;
+  }
+  if (is_for_cpu_alone(state) && wrapped_node(scoped)->kind() == aten::einsum) {
+    const Einsum einsum = read_einsum(wrapped_node(scoped));
+    if (einsum.kind != Einsum::unknown) {
+      Node* node = unwrap(scoped);
+      if (einsum.kind == Einsum::product) {
+        check_contracted(node, einsum.contracted);
+        lower_operands(node, state);
+      }
+    }
+    return;
+  }
+  if (const auto name = definition_of(scoped, state)) {
+    auto body = definition(kComposites, *name);
+    lower(body, find_scopes(*body, state), state, Product::exported);
+    replace_by(unwrap(scoped), kComposites, *name, *body);
+  }
+}
+
+}  // namespace
+
+void decompose(const std::shared_ptr<torch::jit::Graph>& graph) {
+  for (Node* node : all_nodes(*graph)) {
+    if (ops::is_scoped(node)) {
+      decompose(node);
+    }
+  }
+}
+
+}  // namespace jit_amp

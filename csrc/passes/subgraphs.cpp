@@ -1,0 +1,103 @@
+#include "passes/subgraphs.h"
+
+#include <torch/csrc/jit/passes/inliner.h>
+
+#include <map>
+#include <mutex>
+
+#include "runtime/ops.h"
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+
+// Each source is compiled once. The units are leaked on purpose: TorchScript's own statics may be
+// gone before ours at exit.
+CompilationUnit& unit(const char* source) {
+  static auto& units = *new std::map<const char*, std::unique_ptr<CompilationUnit>>;
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
+  auto& compiled = units[source];
+  if (!compiled) {
+    compiled = std::make_unique<CompilationUnit>(source);
+  }
+  return *compiled;
+}
+
+void collect(Block* block, std::vector<Node*>& nodes) {
+  for (Node* node : block->nodes()) {
+    nodes.push_back(node);
+    for (Block* inner : node->blocks()) {
+      collect(inner, nodes);
+    }
+    if (node->kind() == prim::fork) {
+      collect(node->g(attr::Subgraph)->block(), nodes);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Node*> all_nodes(Graph& graph) {
+  std::vector<Node*> nodes;
+  collect(graph.block(), nodes);
+  return nodes;
+}
+
+Node* wrapped_node(Node* scoped) { return *scoped->g(attr::Subgraph)->nodes().rbegin(); }
+
+size_t state_inputs(const Node* scoped) { return 2 * scoped->ss(ops::devices).size(); }
+
+Node* unwrap(Node* scoped) {
+  auto& subgraph = *scoped->g(attr::Subgraph);
+  Graph* graph = scoped->owningGraph();
+  const WithInsertPoint here(scoped);
+  std::unordered_map<Value*, Value*> outside;
+  for (size_t i = 0; i < subgraph.inputs().size(); ++i) {
+    outside[subgraph.inputs()[i]] = scoped->input(state_inputs(scoped) + i);
+  }
+  Node* last = nullptr;
+  for (Node* node : subgraph.nodes()) {
+    last = graph->insertNode(graph->createClone(node, [&](Value* v) { return outside.at(v); }));
+    for (size_t i = 0; i < last->outputs().size(); ++i) {
+      outside[node->output(i)] = last->output(i);
+    }
+  }
+  for (size_t i = 0; i < last->outputs().size(); ++i) {
+    scoped->output(i)->replaceAllUsesWith(last->output(i));
+  }
+  scoped->destroy();
+  return last;
+}
+
+std::shared_ptr<Graph> definition(const char* source, const std::string& name) {
+  auto graph = toGraphFunction(unit(source).get_function(name)).graph()->copy();
+  Inline(*graph);
+  return graph;
+}
+
+bool has_definition(const char* source, const std::string& name) {
+  return unit(source).find_function(name) != nullptr;
+}
+
+void replace_by(Node* node, const char* source, const std::string& name, Graph& body) {
+  auto& function = toGraphFunction(unit(source).get_function(name));
+  if (node->outputs().size() == 1) {
+    inlineCallTo(node, &function, &body);
+    return;
+  }
+  // A function returns several values as one tuple.
+  Graph* graph = node->owningGraph();
+  const WithInsertPoint here(node);
+  Node* call = graph->insertNode(graph->create(prim::CallFunction, node->inputs(), 1));
+  call->output()->setType(body.outputs()[0]->type());
+  Node* parts = graph->insertNode(graph->createTupleUnpack(call->output()));
+  for (size_t i = 0; i < node->outputs().size(); ++i) {
+    node->output(i)->replaceAllUsesWith(parts->output(i));
+  }
+  node->destroy();
+  inlineCallTo(call, &function, &body);
+}
+
+}  // namespace jit_amp

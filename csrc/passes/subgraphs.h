@@ -1,0 +1,36 @@
+// Helpers for `jit_amp::scoped` nodes and for definitions in TorchScript, which decompose and seal
+// share.
+#pragma once
+
+#include <torch/csrc/jit/api/compilation_unit.h>
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <memory>
+#include <vector>
+
+namespace jit_amp {
+
+// Every node of the graph, those in blocks and forks included, in program order.
+std::vector<torch::jit::Node*> all_nodes(torch::jit::Graph& graph);
+
+// The node that a `jit_amp::scoped` node runs under autocast.
+torch::jit::Node* wrapped_node(torch::jit::Node* scoped);
+
+// How many leading inputs of a `jit_amp::scoped` node are its state.
+size_t state_inputs(const torch::jit::Node* scoped);
+
+// Puts the wrapped node in the place of the `jit_amp::scoped` node; returns it.
+torch::jit::Node* unwrap(torch::jit::Node* scoped);
+
+// The function `name` of one of the sources in definitions.h, with calls inlined: a fresh graph.
+std::shared_ptr<torch::jit::Graph> definition(const char* source, const std::string& name);
+
+// Whether the source has such a function.
+bool has_definition(const char* source, const std::string& name);
+
+// Puts `body` in the node's place.
+void replace_by(torch::jit::Node* node, const char* source, const std::string& name,
+                torch::jit::Graph& body);
+
+}  // namespace jit_amp
