@@ -2,7 +2,10 @@
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/extension.h>
 
+#include <map>
+
 #include "error.h"
+#include "passes/enclose.h"
 #include "passes/policy.h"
 #include "runtime/attach.h"
 #include "runtime/freeze.h"
@@ -12,6 +15,19 @@ namespace {
 using torch::jit::GraphFunction;
 using torch::jit::Module;
 using torch::jit::StrongFunctionPtr;
+
+// device_type, dtype, enabled: as torch.autocast takes them.
+using Scope = std::tuple<std::string, std::optional<at::ScalarType>, bool>;
+
+std::vector<jit_amp::Around> around(const std::vector<Scope>& scopes) {
+  std::vector<jit_amp::Around> result;
+  for (const auto& [device_type, dtype, enabled] : scopes) {
+    result.push_back({device_type,
+                      dtype ? std::optional(static_cast<int64_t>(*dtype)) : std::nullopt,
+                      enabled});
+  }
+  return result;
+}
 
 PYBIND11_MODULE(_C, m) {
   py::register_exception<jit_amp::AutocastError>(m, "AutocastError", PyExc_RuntimeError);
@@ -39,6 +55,31 @@ PYBIND11_MODULE(_C, m) {
     const py::gil_scoped_release no_gil;
     return jit_amp::freeze(module, preserved_attrs, stacks, optimize_numerics);
   });
+  m.def("enclosed_function",
+        [](const StrongFunctionPtr& function, const std::shared_ptr<torch::jit::Graph>& pattern,
+           const std::vector<Scope>& scopes) {
+          auto copy = jit_amp::copied(function);
+          jit_amp::enclose(*torch::jit::toGraphFunction(*copy.function_).graph(), *pattern,
+                           around(scopes));
+          return copy;
+        });
+  m.def("enclosed_module",
+        [](const Module& module, const std::shared_ptr<torch::jit::Graph>& pattern,
+           const std::vector<std::tuple<std::string, std::string, std::vector<Scope>>>& methods) {
+          Module copy = module.clone(/*inplace=*/true);
+          std::map<torch::jit::Function*, std::vector<Scope>> done;  // instances share functions
+          for (const auto& [path, method, scopes] : methods) {
+            Module owner = path.empty() ? copy : jit_amp::submodule(copy, path);
+            auto& function = torch::jit::toGraphFunction(owner.get_method(method).function());
+            const auto [known, is_new] = done.emplace(&function, scopes);
+            TORCH_CHECK(known->second == scopes, "jit_amp: `", method, "` of ", path,
+                        " is decorated with another autocast than that of a module of its class");
+            if (is_new) {
+              jit_amp::enclose(*function.graph(), *pattern, around(scopes));
+            }
+          }
+          return copy;
+        });
   m.def("state_policy",
         [](const std::string& name, const std::string& device, const std::string& policy) {
           jit_amp::state_policy(name, c10::Device(device).type(), jit_amp::policy_named(policy));

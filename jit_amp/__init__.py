@@ -1,7 +1,8 @@
 """Autocast in TorchScript that means exactly what it means in eager."""
 
+from jit_amp import policy
 from jit_amp._C import AutocastError
 from jit_amp._freeze import freeze
 from jit_amp._script import lowered_graph, script
 
-__all__ = ["AutocastError", "freeze", "lowered_graph", "script"]
+__all__ = ["AutocastError", "freeze", "lowered_graph", "policy", "script"]

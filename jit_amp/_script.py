@@ -9,18 +9,27 @@ import torch
 from torch.jit import ScriptFunction, ScriptModule
 from torch.jit._recursive import wrap_cpp_module
 
-from jit_amp import _C
+from jit_amp import _C, _decorated
 
 
 def _scripted(obj: Any) -> ScriptFunction[..., Any] | ScriptModule:
-    """Returns `obj` as plain TorchScript has it."""
-    scripted = obj if isinstance(obj, (ScriptFunction, ScriptModule)) else torch.jit.script(obj)
-    if not isinstance(scripted, (ScriptFunction, ScriptModule)):
+    """Returns `obj` in TorchScript, with the scopes of autocast decorators where they stand."""
+    if isinstance(obj, (ScriptFunction, ScriptModule)):
+        return obj
+    inner, scopes = _decorated.unwrap(obj)
+    with _decorated.compiling(obj):
+        scripted = inner if isinstance(inner, ScriptFunction) else torch.jit.script(inner)
+    if isinstance(obj, torch.nn.Module):
+        methods = _decorated.decorated_methods(obj, scripted)
+        if not methods:
+            return scripted
+        return wrap_cpp_module(_C.enclosed_module(scripted._c, _decorated.pattern(), methods))
+    if not isinstance(scripted, ScriptFunction):
         raise TypeError(
             "jit_amp.script takes a function, an nn.Module, a ScriptFunction or a ScriptModule, "
             f"not {type(obj).__name__}"
         )
-    return scripted
+    return _decorated.enclosed_function(scripted, scopes) if scopes else scripted
 
 
 def script(obj: Any) -> Any:

@@ -172,8 +172,9 @@ std::optional<std::string> definition_of(Node* scoped, const State& state) {
     return std::nullopt;
   }
   const std::string name = node->kind().toUnqualString();
-  const bool recurrent = schema->overload_name() == "input";
-  if (!has_definition(kComposites, name) || (recurrent && !is_for_cpu_alone(state))) {
+  // On CUDA, recurrent networks and the fused encoder layer are other code.
+  const bool for_any_device = name == "pad" || name == "nll_loss_nd";
+  if (!has_definition(kComposites, name) || !(for_any_device || is_for_cpu_alone(state))) {
     return std::nullopt;
   }
   return name;

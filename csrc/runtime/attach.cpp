@@ -5,6 +5,7 @@
 #include <torch/csrc/jit/passes/constant_propagation.h>
 
 #include <array>
+#include <sstream>
 #include <unordered_set>
 
 #include "passes/flatten.h"
@@ -122,14 +123,28 @@ std::shared_ptr<Graph> lowered_graph(GraphFunction& function, bool cpu, bool cud
   return lowered(flatten(function), {cpu, cuda});
 }
 
-StrongFunctionPtr lowered_copy(const StrongFunctionPtr& function) {
+StrongFunctionPtr copied(const StrongFunctionPtr& function) {
   auto& source = toGraphFunction(*function.function_);
   source.ensure_defined();
   auto unit = std::make_shared<CompilationUnit>();
   auto* fresh = unit->create_function(source.qualname(), source.graph()->copy());
   fresh->setSchema(source.getSchema());
-  attach_in_place(toGraphFunction(*fresh));
   return StrongFunctionPtr(std::move(unit), fresh);
+}
+
+Module submodule(const Module& module, const std::string& path) {
+  Module at = module;
+  std::istringstream names(path);
+  for (std::string name; std::getline(names, name, '.');) {
+    at = at.attr(name).toModule();
+  }
+  return at;
+}
+
+StrongFunctionPtr lowered_copy(const StrongFunctionPtr& function) {
+  auto copy = copied(function);
+  attach_in_place(toGraphFunction(*copy.function_));
+  return copy;
 }
 
 Module lowered_copy(const Module& module) {

@@ -20,6 +20,12 @@ namespace jit_amp {
 std::shared_ptr<torch::jit::Graph> lowered_graph(torch::jit::GraphFunction& function, bool cpu,
                                                  bool cuda);
 
+// A function of its own with the same source graph.
+torch::jit::StrongFunctionPtr copied(const torch::jit::StrongFunctionPtr& function);
+
+// The module at a dotted path.
+torch::jit::Module submodule(const torch::jit::Module& module, const std::string& path);
+
 // Throws AutocastError where a scope cannot be known when compiling.
 torch::jit::StrongFunctionPtr lowered_copy(const torch::jit::StrongFunctionPtr& function);
 

@@ -1,0 +1,29 @@
+// enclose: a whole function inside autocast scopes.
+//
+// Puts `with torch.autocast(...):` around everything that a source graph does, as if its author had
+// written it there. Decorators, scopes around a whole model and functions that ignore autocast all
+// become that, before any other pass: flatten, saving and exporting then know nothing of them.
+//
+// Changes the graph that it is given, which must belong to the caller alone.
+#pragma once
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace jit_amp {
+
+struct Around {
+  std::string device_type;
+  std::optional<int64_t> dtype;  // a c10::ScalarType; none: the default
+  bool enabled;
+};
+
+// `scopes` from the outermost to the innermost. `pattern` is the graph of a scripted
+// `def f(): with torch.autocast("cpu"): pass`: its nodes are the model for ours.
+void enclose(torch::jit::Graph& graph, torch::jit::Graph& pattern,
+             const std::vector<Around>& scopes);
+
+}  // namespace jit_amp

@@ -1,0 +1,113 @@
+"""Functions and methods decorated with ``torch.autocast``.
+
+TorchScript compiles what a decorator wraps and forgets the decorator, or refuses. Here it compiles
+what is wrapped too, and the scope is then put around the compiled body.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.jit import ScriptFunction, ScriptModule, _recursive
+
+from jit_amp import _C, _pattern
+
+_Around = tuple[str, Any, bool]  # device_type, dtype or None, enabled: _C's Around
+_lock = threading.RLock()
+_compiled: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def unwrap(func: Any) -> tuple[Any, list[_Around]]:
+    """Returns what ``torch.autocast`` decorators wrap, and their scopes from the outermost."""
+    scopes: list[_Around] = []
+    bound_to = getattr(func, "__self__", None)
+    plain = getattr(func, "__func__", func)
+    while getattr(plain, "__name__", None) is not None and (found := _one_layer(plain)):
+        instance, plain = found
+        scopes.append((instance.device, instance.fast_dtype, instance._enabled))
+    if scopes and bound_to is not None and not hasattr(plain, "__self__"):
+        plain = types.MethodType(plain, bound_to)
+    return (plain if scopes else func), scopes
+
+
+def _one_layer(func: Any) -> tuple[torch.autocast, Any] | None:
+    """The autocast object and the function of one layer (torch/amp/autocast_mode.py)."""
+    code = getattr(func, "__code__", None)
+    if code is None or code.co_name != "decorate_autocast":
+        return None
+    cells = dict(zip(code.co_freevars, func.__closure__, strict=True))
+    return cells["autocast_instance"].cell_contents, cells["func"].cell_contents
+
+
+def pattern() -> torch._C.Graph:
+    return torch.jit.script(_pattern.scope).graph
+
+
+def enclosed_function(func: ScriptFunction[..., Any], scopes: list[_Around]) -> Any:
+    """A copy of a scripted function inside scopes."""
+    return _C.enclosed_function(func, pattern(), scopes)
+
+
+def _try_compile_fn(original: Callable[..., Any]) -> Callable[..., Any]:
+    def compile_decorated(fn: Any, loc: Any) -> Any:
+        inner, scopes = unwrap(fn)
+        if not scopes:
+            return original(fn, loc)
+        if fn not in _compiled:
+            scripted = inner if isinstance(inner, ScriptFunction) else original(inner, loc)
+            _compiled[fn] = enclosed_function(scripted, scopes)
+        return _compiled[fn]
+
+    return compile_decorated
+
+
+def _owners(module: torch.nn.Module) -> Iterator[Any]:
+    for child in module.modules():
+        yield child
+        yield from (cls for cls in type(child).__mro__ if cls.__module__ != "torch.nn.modules.module")
+
+
+@contextlib.contextmanager
+def compiling(obj: Any) -> Iterator[None]:
+    """Scripting inside compiles what ``torch.autocast`` decorators wrap."""
+    with _lock, contextlib.ExitStack() as undo:
+        original = _recursive.try_compile_fn
+        _recursive.try_compile_fn = _try_compile_fn(original)
+        undo.callback(setattr, _recursive, "try_compile_fn", original)
+        if isinstance(obj, torch.nn.Module) and not isinstance(obj, ScriptModule):
+            for owner in set(_owners(obj)):
+                for name, value in list(vars(owner).items()):
+                    inner, scopes = unwrap(value)
+                    if scopes:
+                        _set(owner, name, inner)
+                        undo.callback(_set, owner, name, value)
+        yield
+
+
+def _set(owner: Any, name: str, value: Any) -> None:
+    if isinstance(owner, type):
+        setattr(owner, name, value)
+    else:
+        vars(owner)[name] = value
+
+
+def decorated_methods(
+    module: torch.nn.Module, scripted: ScriptModule
+) -> list[tuple[str, str, list[_Around]]]:
+    """Path, method and scopes of every compiled method whose source is decorated."""
+    found = []
+    compiled = dict(scripted.named_modules())
+    for path, child in module.named_modules():
+        if isinstance(child, ScriptModule) or path not in compiled:
+            continue
+        for name in compiled[path]._c._method_names():
+            _, scopes = unwrap(vars(child).get(name) or getattr(type(child), name, None))
+            if scopes:
+                found.append((path, name, scopes))
+    return found
