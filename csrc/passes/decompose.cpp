@@ -16,16 +16,18 @@ namespace {
 
 using namespace torch::jit;
 
-// The state that a `jit_amp::scoped` node sets.
-State state_of(const Node* scoped) {
+// The state that a `jit_amp::scoped` node sets, if it is known when compiling.
+std::optional<State> state_of(const Node* scoped) {
   State state;
   const auto& devices = scoped->ss(ops::devices);
   for (size_t i = 0; i < devices.size(); ++i) {
-    const Value* dtype = scoped->input(2 * i + 1);
-    TORCH_CHECK(dtype->node()->kind() == ops::deferred, "jit_amp: an exported scope has a dtype");
+    const auto enabled = constant_as<bool>(scoped->input(2 * i));
+    const Node* dtype = scoped->input(2 * i + 1)->node();
+    if (!enabled || dtype->kind() != ops::deferred) {
+      return std::nullopt;
+    }
     state.devices[c10::Device(devices[i]).type()] = {
-        *constant_as<bool>(scoped->input(2 * i)),
-        static_cast<c10::ScalarType>(dtype->node()->i(attr::value))};
+        *enabled, static_cast<c10::ScalarType>(dtype->i(attr::value))};
   }
   return state;
 }
@@ -181,7 +183,11 @@ std::optional<std::string> definition_of(Node* scoped, const State& state) {
 }
 
 void decompose(Node* scoped) {
-  const State state = state_of(scoped);
+  const auto known = state_of(scoped);
+  if (!known) {
+    return;
+  }
+  const State& state = *known;
   if (is_for_cpu_alone(state) && is_onednn_lstm(scoped)) {
     lower_operands(unwrap(scoped), state);
     return;

@@ -37,8 +37,10 @@ def cast_list(xs: List[Tensor], cpu: Optional[int], cuda: Optional[int]) -> List
         out.append(cast(x, cpu, cuda))
     return out
 
-def widest(xs: List[Tensor], lower: int, device: str) -> int:
-    result = lower
+def widest(xs: List[Tensor], lower: Optional[int], device: str) -> Optional[int]:
+    if lower is None:
+        return None
+    result: int = lower
     for x in xs:
         if (x.is_cuda == (device == "cuda")) & eligible(x):
             if x.dtype == 6:
@@ -47,17 +49,21 @@ def widest(xs: List[Tensor], lower: int, device: str) -> int:
                 assert result == 6 or x.dtype == lower, "Unexpected floating ScalarType in at::autocast::prioritize"
     return result
 
-def opt_dtype(x: Tensor, dtype: Optional[int], devices: List[str]) -> Optional[int]:
-    if dtype is not None:
-        return dtype
-    if eligible(x) & x.is_cuda:
-        return 6
-    return None
+def opt_dtype(x: Tensor, dtype: Optional[int], cuda: bool) -> Optional[int]:
+    if dtype is None and cuda:
+        if eligible(x) & x.is_cuda:
+            dtype = 6
+    return dtype
 
-def first_dtype(x: Tensor, devices: List[str]) -> int:
-    if eligible(x) & x.is_cuda:
-        return 6
-    return x.dtype
+def first_dtype(x: Tensor, cuda: bool) -> int:
+    dtype = x.dtype
+    if cuda:
+        if eligible(x) & x.is_cuda:
+            dtype = 6
+    return dtype
+
+def known_device(name: str):
+    assert name == "cpu" or name == "cuda", "jit_amp: a scripted torch.autocast whose device_type is known at run time can be for 'cpu' or 'cuda'"
 
 def check_input(x: Tensor, dtype: int, cuda: bool, message: str):
     assert (x.dtype == dtype) & (x.is_cuda == cuda), message

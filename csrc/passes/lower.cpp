@@ -6,6 +6,7 @@
 #include <torch/custom_class.h>
 
 
+#include <functional>
 #include <unordered_set>
 
 #include "error.h"
@@ -67,8 +68,8 @@ std::optional<Plan> decide(Node* node, const State& state, const State& entry, P
     plan.opaque = !plan.query && (state.active() || entry.active());
     return plan.query || plan.opaque ? std::optional(plan) : std::nullopt;
   }
-  for (const auto& [device, at] : state.devices) {
-    if (!at.enabled) {
+  for (const DeviceType device : state.named()) {
+    if (!state.active(device)) {
       continue;
     }
     Policy policy = policy_of(node, device);
@@ -165,11 +166,11 @@ class Rewriter {
       return;
     }
     if (plan.cuda == Policy::fp32_append_dtype) {
-      append_dtype(plan.node);
+      append_dtype(plan);
       return;
     }
     if (plan.cuda == Policy::fp32_opt_dtype) {
-      set_dtype(plan.node);
+      set_dtype(plan);
     }
     keep_whole(plan.node);
     Value* cpu = target(plan, DeviceType::CPU, plan.cpu);
@@ -177,6 +178,14 @@ class Rewriter {
     if (cpu || cuda) {
       cast_operands(plan.node, cpu ? cpu : none(), cuda ? cuda : none());
     }
+  }
+
+  // Only CPU's and CUDA's autocast can be chosen at run time.
+  void check_device(Node* enter, Value* name) {
+    Graph* graph = enter->owningGraph();
+    const WithInsertPoint before(enter);
+    Node* check = graph->insertNode(graph->create(ops::known_device, {name}, 0));
+    check->copyMetadata(enter);
   }
 
   void suspend_ambient() {
@@ -200,15 +209,79 @@ class Rewriter {
     return owner_->insertConstant(static_cast<int64_t>(dtype));
   }
 
-  // The scope's dtype for a device, as a value of the graph being rewritten.
-  Value* dtype(const State& state, DeviceType device) {
-    auto known = state.at(device).dtype;
+  // A state's dtype for a device, as a value of the graph being rewritten.
+  Value* static_dtype(const DeviceState& at, DeviceType device) {
+    auto known = at.dtype;
     if (product_ == Product::in_process && known) {
       return dtype_constant(*known);
     }
     if (product_ == Product::exported && !known) {
       known = at::autocast::get_autocast_dtype(device);
     }
+    return entry_dtype(device, known);
+  }
+
+  // What holds for `device` in the state, as a value: `outside` if no dynamic scope names the
+  // device, else what `inside` makes of the innermost one that does.
+  Value* chosen(const State& state, DeviceType device, const c10::TypePtr& type, Value* outside,
+                const std::function<Value*(const DeviceState&)>& inside) {
+    Value* result = outside;
+    for (const Dynamic& scope : state.dynamic) {
+      if (scope.overridden.count(device)) {
+        continue;
+      }
+      Value* named = owner_->insert(
+          aten::eq, {owned(scope.device_name),
+                     std::string(c10::DeviceTypeName(device, /*lower_case=*/true))});
+      Node* choice = owner_->insertNode(owner_->create(prim::If, {named}, 1));
+      choice->output()->setType(type);
+      const auto branch = [&](const std::function<Value*()>& value) {
+        const WithInsertPoint in(choice->addBlock());
+        choice->blocks().back()->registerOutput(value());
+      };
+      branch([&] { return inside(scope.inside); });
+      branch([&] { return result; });
+      result = choice->output();
+    }
+    return result;
+  }
+
+  Value* enabled(const State& state, DeviceType device) {
+    return chosen(state, device, c10::BoolType::get(),
+                  owner_->insertConstant(state.at(device).enabled), [&](const DeviceState& inside) {
+                    return owner_->insertConstant(turns_on(device, inside));
+                  });
+  }
+
+  Value* dtype(const State& state, DeviceType device) {
+    return chosen(state, device, c10::IntType::get(), static_dtype(state.at(device), device),
+                  [&](const DeviceState& inside) {
+                    return inside.dtype ? static_dtype(inside, device)
+                                        : static_dtype(state.at(device), device);
+                  });
+  }
+
+  // The dtype to cast to where autocast is on for the device, None where it is off.
+  Value* dtype_if_enabled(const State& state, DeviceType device,
+                          const std::function<Value*(const DeviceState&)>& target) {
+    const auto value = [&](const DeviceState& at) {
+      return turns_on(device, at) ? target(at) : none();
+    };
+    if (state.dynamic.empty()) {
+      return value(state.at(device));
+    }
+    return chosen(state, device, c10::OptionalType::create(c10::IntType::get()),
+                  value(state.at(device)), [&](const DeviceState& inside) {
+                    DeviceState at = inside;
+                    if (!at.dtype) {
+                      at.dtype = state.at(device).dtype;
+                    }
+                    return value(at);
+                  });
+  }
+
+  // A value of the graph's entry: a constant dtype that must not fold yet, or the ambient one.
+  Value* entry_dtype(DeviceType device, std::optional<c10::ScalarType> known) {
     Value*& value = dtypes_[{device, known}];
     if (!value) {
       Node* node = nullptr;
@@ -226,7 +299,11 @@ class Rewriter {
       node->output()->setType(c10::IntType::get());
       value = node->output();
     }
-    return owner_ == graph_.get() ? value : imported(value);
+    return owned(value);
+  }
+
+  Value* owned(Value* value) {
+    return owner_ == value->owningGraph() ? value : imported(value);
   }
 
   // A value of the outer graph as one of a forked subgraph: one more operand of the fork.
@@ -243,14 +320,19 @@ class Rewriter {
   Value* target(const Plan& plan, DeviceType device, Policy policy) {
     switch (policy) {
       case Policy::lower:
-        return dtype(*plan.state, device);
+        return dtype_if_enabled(*plan.state, device,
+                                [&](const DeviceState& at) { return static_dtype(at, device); });
       case Policy::fp32:
-        return dtype_constant(c10::kFloat);
+        return dtype_if_enabled(*plan.state, device,
+                                [&](const DeviceState&) { return dtype_constant(c10::kFloat); });
       case Policy::promote:
         return insert(plan.node, ops::widest,
-                      {all_tensors(plan.node), dtype(*plan.state, device),
+                      {all_tensors(plan.node),
+                       dtype_if_enabled(
+                           *plan.state, device,
+                           [&](const DeviceState& at) { return static_dtype(at, device); }),
                        owner_->insertConstant(c10::DeviceTypeName(device, /*lower_case=*/true))},
-                      c10::IntType::get());
+                      c10::OptionalType::create(c10::IntType::get()));
       default:
         return nullptr;
     }
@@ -323,41 +405,38 @@ class Rewriter {
 
   // A question about the state: CUDA is never on where there is none, as in eager.
   void answer(const Plan& plan) {
-    const DeviceState at = plan.state->at(*plan.query);
-    const bool asks_enabled =
-        plan.node->output()->type()->kind() == c10::TypeKind::BoolType;
-    Value* value = asks_enabled
-                       ? owner_->insertConstant(
-                             at.enabled && (*plan.query != DeviceType::CUDA || at::hasCUDA()))
-                       : dtype(*plan.state, *plan.query);
+    const bool asks_enabled = plan.node->output()->type()->kind() == c10::TypeKind::BoolType;
+    const bool there = *plan.query != DeviceType::CUDA || at::hasCUDA();
+    Value* value = !asks_enabled ? dtype(*plan.state, *plan.query)
+                   : there       ? enabled(*plan.state, *plan.query)
+                                 : owner_->insertConstant(false);
     plan.node->output()->replaceAllUsesWith(value);
     plan.node->destroy();
   }
 
   // CUDA's fp32_set_opt_dtype: a dtype that the call gives stands.
-  void set_dtype(Node* node) {
+  void set_dtype(const Plan& plan) {
+    Node* node = plan.node;
     const auto& formals = node->schema().arguments();
     for (size_t i = 0; i < formals.size(); ++i) {
       if (formals[i].name() == "dtype") {
         node->replaceInput(i, insert(node, ops::opt_dtype,
-                                     {node->input(0), node->input(i), cuda_only()},
+                                     {node->input(0), node->input(i), enabled(*plan.state, DeviceType::CUDA)},
                                      c10::OptionalType::create(c10::IntType::get())));
       }
     }
   }
 
   // CUDA's fp32_append_dtype: the same operator's overload with a dtype.
-  void append_dtype(Node* node) {
+  void append_dtype(const Plan& plan) {
+    Node* node = plan.node;
     std::vector<Value*> operands(node->inputs().begin(), node->inputs().end());
     operands.push_back(
-        insert(node, ops::first_dtype, {node->input(0), cuda_only()}, c10::IntType::get()));
+        insert(node, ops::first_dtype,
+               {node->input(0), enabled(*plan.state, DeviceType::CUDA)}, c10::IntType::get()));
     node->output()->replaceAllUsesWith(
         insert(node, node->kind(), operands, node->output()->type()));
     node->destroy();
-  }
-
-  Value* cuda_only() {
-    return owner_->insertConstant(c10::List<std::string>({"cuda"}));
   }
 
   Value* insert(Node* origin, c10::Symbol kind, at::ArrayRef<Value*> inputs,
@@ -397,9 +476,9 @@ class Rewriter {
     const WithInsertPoint before(node);
     std::vector<std::string> devices;
     std::vector<Value*> inputs;
-    for (const auto& [device, at] : plan.state->devices) {
+    for (const DeviceType device : plan.state->named()) {
       devices.push_back(c10::DeviceTypeName(device, /*lower_case=*/true));
-      inputs.push_back(owner_->insertConstant(at.enabled));
+      inputs.push_back(enabled(*plan.state, device));
       inputs.push_back(dtype(*plan.state, device));
     }
     inputs.insert(inputs.end(), outside.begin(), outside.end());
@@ -452,6 +531,9 @@ bool lower(const std::shared_ptr<torch::jit::Graph>& graph, const Scopes& scopes
   rewriter.register_forks(graph->block());
   if (entry.active() && product == Product::in_process) {
     rewriter.suspend_ambient();
+  }
+  for (const auto& [enter, name] : scopes.dynamic_enters) {
+    rewriter.check_device(enter, name);
   }
   for (const Plan& plan : plans) {
     rewriter.apply(plan);

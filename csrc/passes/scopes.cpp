@@ -19,14 +19,15 @@ constexpr const char* kConstantHelp =
 // An autocast object as its constructor made it.
 struct Instance {
   c10::DeviceType device = c10::DeviceType::CPU;
-  DeviceState inside;    // what entering it sets
+  Value* device_name = nullptr;  // where the device is known at run time only
+  DeviceState inside;            // what entering it sets
   bool entered = false;  // between Enter and Exit
 };
 
 // One `with` that is open: what it entered, and what leaving it restores.
 struct Frame {
   Instance* instance;
-  DeviceState before;
+  State before;
 };
 
 class Finder {
@@ -80,6 +81,9 @@ class Finder {
     std::map<std::string, c10::IValue> given;
     for (size_t i = 1; i < formals.size() && i < node->inputs().size(); ++i) {
       auto value = toIValue(node->input(i));
+      if (!value && formals[i].name() == "device_type") {
+        continue;
+      }
       if (!value) {
         throw refusal(node,
                       c10::str("autocast's `", formals[i].name(),
@@ -90,14 +94,34 @@ class Finder {
       given.emplace(formals[i].name(), *value);
     }
     Instance made;
-    made.device = device_of(node, *cls, given);
-    const DeviceState here = current_.at(made.device);
+    if (formals.size() > 1 && formals[1].name() == "device_type" && !given.count("device_type")) {
+      made.device_name = node->input(1);
+      check_dynamic(node, given);
+    } else {
+      made.device = device_of(node, *cls, given);
+    }
+    const DeviceState here = made.device_name ? DeviceState{} : current_.at(made.device);
     made.inside.enabled = !given.count("enabled") || given["enabled"].toBool();
     made.inside.dtype = given.count("dtype") && !given["dtype"].isNone()
                             ? std::optional(static_cast<c10::ScalarType>(given["dtype"].toInt()))
                             : here.dtype;
-    disable_if_unsupported(made);
+    if (!made.device_name && made.inside.enabled && !turns_on(made.device, made.inside)) {
+      TORCH_WARN("In ", c10::DeviceTypeName(made.device), " autocast, but the target dtype ",
+                 *made.inside.dtype, " is not supported. Disabling autocast.");
+      made.inside.enabled = false;
+    }
     instances_[node->input(0)] = made;
+  }
+
+  // Without a dtype a scope takes the one in force for its device, which dynamic scopes around it
+  // would make a matter of run time too.
+  void check_dynamic(Node* node, std::map<std::string, c10::IValue>& given) const {
+    if (!current_.dynamic.empty() && (!given.count("dtype") || given["dtype"].isNone())) {
+      throw refusal(node,
+                    "an autocast scope without a dtype inside one whose device_type is known only "
+                    "at run time",
+                    "`dtype=torch.bfloat16` or another");
+    }
   }
 
   c10::DeviceType device_of(Node* node, const c10::ClassType& cls,
@@ -123,23 +147,6 @@ class Finder {
                   "\"cuda\", \"cpu\" or another device that torch.amp.is_autocast_available knows");
   }
 
-  // As torch.autocast does: a device that is not there, or a dtype that it does not do, means that
-  // the scope is off (torch/amp/autocast_mode.py).
-  static void disable_if_unsupported(Instance& made) {
-    if (!made.inside.enabled) {
-      return;
-    }
-    if (made.device == c10::DeviceType::CUDA) {
-      return;
-    }
-    const auto dtype = made.inside.dtype;
-    if (dtype && *dtype != c10::kBFloat16 && *dtype != c10::kHalf) {
-      TORCH_WARN("In ", c10::DeviceTypeName(made.device), " autocast, but the target dtype ",
-                 *dtype, " is not supported. Disabling autocast.");
-      made.inside.enabled = false;
-    }
-  }
-
   void enter(Node* node, std::vector<Frame>& open) {
     Instance& instance = resolve(node, node->input(0));
     if (instance.entered) {
@@ -151,8 +158,16 @@ class Finder {
     found_.scaffolding.push_back(node);
     instance.entered = true;
     last_enter_ = node;
-    open.push_back({&instance, current_.at(instance.device)});
-    current_.devices[instance.device] = instance.inside;
+    open.push_back({&instance, current_});
+    if (instance.device_name) {
+      found_.dynamic_enters.emplace_back(node, instance.device_name);
+      current_.dynamic.push_back({instance.device_name, instance.inside});
+    } else {
+      current_.devices[instance.device] = instance.inside;
+      for (Dynamic& scope : current_.dynamic) {
+        scope.overridden.insert(instance.device);
+      }
+    }
     here_ = nullptr;
     if (node->outputs().size() == 1) {
       aliases_[node->output()] = node->input(0);
@@ -171,7 +186,7 @@ class Finder {
     }
     found_.scaffolding.push_back(node);
     instance.entered = false;
-    current_.devices[instance.device] = open.back().before;
+    current_ = open.back().before;
     here_ = nullptr;
     open.pop_back();
   }
@@ -239,13 +254,33 @@ class Finder {
 
 }  // namespace
 
+bool turns_on(c10::DeviceType device, const DeviceState& inside) {
+  return inside.enabled && (device == c10::DeviceType::CUDA || !inside.dtype ||
+                            *inside.dtype == c10::kBFloat16 || *inside.dtype == c10::kHalf);
+}
+
 bool State::active() const {
+  const auto names = named();
+  return std::any_of(names.begin(), names.end(),
+                     [this](c10::DeviceType device) { return active(device); });
+}
+
+bool State::active(c10::DeviceType device) const {
+  return at(device).enabled ||
+         std::any_of(dynamic.begin(), dynamic.end(), [&](const Dynamic& scope) {
+           return !scope.overridden.count(device) && turns_on(device, scope.inside);
+         });
+}
+
+std::set<c10::DeviceType> State::named() const {
+  std::set<c10::DeviceType> names;
   for (const auto& [device, state] : devices) {
-    if (state.enabled) {
-      return true;
-    }
+    names.insert(device);
   }
-  return false;
+  if (!dynamic.empty()) {
+    names.insert({c10::DeviceType::CPU, c10::DeviceType::CUDA});
+  }
+  return names;
 }
 
 DeviceState State::at(c10::DeviceType device) const {

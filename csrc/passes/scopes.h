@@ -17,7 +17,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace jit_amp {
@@ -30,20 +32,41 @@ struct DeviceState {
   bool operator==(const DeviceState&) const = default;
 };
 
-// Autocast's state at one point of a program; a device that is absent has the default one.
+// An open scope whose device is known at run time only, such as `torch.autocast(x.device.type)`.
+struct Dynamic {
+  torch::jit::Value* device_name;          // a str of the graph
+  DeviceState inside;                      // on that device; a dtype of nullopt is the one outside
+  std::set<c10::DeviceType> overridden{};  // by scopes inside that name these devices
+  bool operator==(const Dynamic&) const = default;
+};
+
+// Autocast's state at one point of a program; a device that is absent has the default one. The
+// dynamic scopes, from the outermost, come on top.
 struct State {
   std::map<c10::DeviceType, DeviceState> devices;
+  std::vector<Dynamic> dynamic;
 
+  // Whether autocast may be on for some device, or for the given one.
   bool active() const;
+  bool active(c10::DeviceType device) const;
+  // The state of a device if no dynamic scope names it.
   DeviceState at(c10::DeviceType device) const;
+  // The devices that it says something of.
+  std::set<c10::DeviceType> named() const;
   bool operator==(const State&) const = default;
 };
+
+// Whether a scope for `device` with these arguments is on: CPU and most others do float16 and
+// bfloat16 only, and turn themselves off else (torch/amp/autocast_mode.py).
+bool turns_on(c10::DeviceType device, const DeviceState& inside);
 
 struct Scopes {
   // The state in force at a node. A scope's own nodes (see `scaffolding`) have none.
   std::unordered_map<const torch::jit::Node*, const State*> state;
   // The nodes that make up the scopes: constructors, Enter, Exit; in program order.
   std::vector<torch::jit::Node*> scaffolding;
+  // Dynamic scopes' Enter nodes with the name of the device.
+  std::vector<std::pair<torch::jit::Node*, torch::jit::Value*>> dynamic_enters;
   // Owns what `state` points to.
   std::vector<std::unique_ptr<const State>> states;
 };

@@ -61,10 +61,25 @@ class Sealer {
         define(node, name);
       }
     }
+    answer_device_names();
     check_inputs();
   }
 
  private:
+  // `x.device.type` of a tensor whose device is known.
+  void answer_device_names() {
+    for (Node* node : all_nodes(*graph_)) {
+      if (node->kind() != c10::Symbol::prim("type") || node->input()->node()->kind() != prim::device) {
+        continue;
+      }
+      if (const auto device = facts_.of(node->input()->node()->input()).device) {
+        const WithInsertPoint here(node);
+        node->output()->replaceAllUsesWith(node->owningGraph()->insertConstant(
+            c10::DeviceTypeName(*device, /*lower_case=*/true)));
+      }
+    }
+  }
+
   bool known_off(const Value* value, c10::DeviceType device) const {
     if (!value->type()->isSubtypeOf(*c10::OptionalType::ofTensor())) {
       return value->type()->isSubtypeOf(*c10::NumberType::get()) ||
@@ -132,7 +147,8 @@ class Sealer {
     return node->kind() == ops::widest        ? "widest"
            : node->kind() == ops::opt_dtype   ? "opt_dtype"
            : node->kind() == ops::first_dtype ? "first_dtype"
-                                              : nullptr;
+           : node->kind() == ops::known_device ? "known_device"
+                                               : nullptr;
   }
 
   // Puts the definition in the operator's place, with what the facts know of its operands.
@@ -149,12 +165,12 @@ class Sealer {
     if (node->kind() != ops::widest || !fixed_lists_.count(node->input(0)->node())) {
       return std::nullopt;
     }
-    const auto lower = constant_as<int64_t>(node->input(1));
+    const auto lower = toIValue(node->input(1));
     const auto device = constant_as<std::string>(node->input(2));
-    if (!lower || !device) {
+    if (!lower || !lower->isInt() || !device) {
       return std::nullopt;
     }
-    auto result = static_cast<c10::ScalarType>(*lower);
+    auto result = static_cast<c10::ScalarType>(lower->toInt());
     for (const Value* element : node->input(0)->node()->inputs()) {
       const auto fact = facts_.of(element);
       if (!fact.dtype || !fact.device) {
@@ -164,7 +180,7 @@ class Sealer {
                             *fact.device == c10::Device(*device).type();
       if (eligible && *fact.dtype == c10::kFloat) {
         result = c10::kFloat;
-      } else if (eligible && *fact.dtype != static_cast<c10::ScalarType>(*lower)) {
+      } else if (eligible && *fact.dtype != static_cast<c10::ScalarType>(lower->toInt())) {
         return std::nullopt;  // eager's error, at run time
       }
     }

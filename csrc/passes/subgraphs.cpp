@@ -87,14 +87,16 @@ void replace_by(Node* node, const char* source, const std::string& name, Graph& 
     inlineCallTo(node, &function, &body);
     return;
   }
-  // A function returns several values as one tuple.
+  // A function returns nothing as None, and several values as one tuple.
   Graph* graph = node->owningGraph();
   const WithInsertPoint here(node);
   Node* call = graph->insertNode(graph->create(prim::CallFunction, node->inputs(), 1));
   call->output()->setType(body.outputs()[0]->type());
-  Node* parts = graph->insertNode(graph->createTupleUnpack(call->output()));
-  for (size_t i = 0; i < node->outputs().size(); ++i) {
-    node->output(i)->replaceAllUsesWith(parts->output(i));
+  if (!node->outputs().empty()) {
+    Node* parts = graph->insertNode(graph->createTupleUnpack(call->output()));
+    for (size_t i = 0; i < node->outputs().size(); ++i) {
+      node->output(i)->replaceAllUsesWith(parts->output(i));
+    }
   }
   node->destroy();
   inlineCallTo(call, &function, &body);

@@ -25,12 +25,6 @@ optional<c10::DeviceType> eligible_on(const Tensor& x) {
   return std::nullopt;
 }
 
-bool eligible_on(const Tensor& x, const std::vector<std::string>& devices) {
-  const auto device = eligible_on(x);
-  return device && std::find(devices.begin(), devices.end(),
-                             c10::DeviceTypeName(*device, /*lower_case=*/true)) != devices.end();
-}
-
 Tensor cast(const Tensor& x, optional<ScalarType> cpu, optional<ScalarType> cuda) {
   const auto device = eligible_on(x);
   if (!device) {
@@ -55,10 +49,13 @@ std::vector<Tensor> cast_list(at::TensorList xs, optional<ScalarType> cpu,
   return result;
 }
 
-// ATen/autocast_mode.h, promote_type: PyTorch's own function, so its errors are eager's.
-ScalarType widest(at::TensorList xs, ScalarType lower, c10::string_view device) {
-  const auto type = c10::Device(std::string(device)).type();
-  ScalarType current = lower;
+// The rule and the errors of promote_type in ATen/autocast_mode.h.
+optional<ScalarType> widest(at::TensorList xs, optional<ScalarType> lower, std::string device) {
+  if (!lower) {
+    return std::nullopt;
+  }
+  const auto type = c10::Device(device).type();
+  ScalarType current = *lower;
   for (const Tensor& x : xs) {
     TORCH_CHECK(current != at::kDouble, "promote type is double in at::autocast::prioritize");
     if (!at::autocast::is_autocast_eligible(x, type) || x.scalar_type() == at::kDouble) {
@@ -67,20 +64,20 @@ ScalarType widest(at::TensorList xs, ScalarType lower, c10::string_view device) 
     if (current == at::kFloat || x.scalar_type() == at::kFloat) {
       current = at::kFloat;
     } else {
-      TORCH_CHECK(current == lower && x.scalar_type() == lower,
+      TORCH_CHECK(current == *lower && x.scalar_type() == *lower,
                   "Unexpected floating ScalarType in at::autocast::prioritize");
     }
   }
   return current;
 }
 
-optional<ScalarType> opt_dtype(const Tensor& x, optional<ScalarType> dtype,
-                               const std::vector<std::string>& devices) {
-  return dtype ? dtype : eligible_on(x, devices) ? optional(at::kFloat) : std::nullopt;
+optional<ScalarType> opt_dtype(const Tensor& x, optional<ScalarType> dtype, bool cuda) {
+  const bool eligible = cuda && at::autocast::is_eligible(x, at::kCUDA);
+  return dtype ? dtype : eligible ? optional(at::kFloat) : std::nullopt;
 }
 
-ScalarType first_dtype(const Tensor& x, const std::vector<std::string>& devices) {
-  return eligible_on(x, devices) ? at::kFloat : x.scalar_type();
+ScalarType first_dtype(const Tensor& x, bool cuda) {
+  return cuda && at::autocast::is_eligible(x, at::kCUDA) ? at::kFloat : x.scalar_type();
 }
 
 TORCH_LIBRARY(jit_amp, m) {
@@ -88,16 +85,9 @@ TORCH_LIBRARY(jit_amp, m) {
   m.def("cast.optional(Tensor(a)? x, ScalarType? cpu, ScalarType? cuda) -> Tensor(a)?",
         &cast_optional);
   m.def("cast.list(Tensor[] x, ScalarType? cpu, ScalarType? cuda) -> Tensor[]", &cast_list);
-  m.def("widest(Tensor[] xs, ScalarType lower, str device) -> ScalarType",
-        [](at::TensorList xs, ScalarType lower, std::string device) {
-          return widest(xs, lower, device);
-        });
-  m.def("opt_dtype(Tensor x, ScalarType? dtype, str[] devices) -> ScalarType?",
-        [](const Tensor& x, optional<ScalarType> dtype, std::vector<std::string> devices) {
-          return opt_dtype(x, dtype, devices);
-        });
-  m.def("first_dtype(Tensor x, str[] devices) -> ScalarType",
-        [](const Tensor& x, std::vector<std::string> devices) { return first_dtype(x, devices); });
+  m.def("widest(Tensor[] xs, ScalarType? lower, str device) -> ScalarType?", &widest);
+  m.def("opt_dtype(Tensor x, ScalarType? dtype, bool cuda) -> ScalarType?", &opt_dtype);
+  m.def("first_dtype(Tensor x, bool cuda) -> ScalarType", &first_dtype);
 }
 
 // The object of the Enter/Exit pair around a graph that is lowered for an enabled ambient state.
@@ -166,6 +156,15 @@ const torch::jit::RegisterOperators operators({
                       "\") without a dtype takes the caller's, which is ", dtype,
                       ": give the scope a dtype, bfloat16 or float16");
           stack.emplace_back(static_cast<int64_t>(dtype));
+        },
+        c10::AliasAnalysisKind::CONSERVATIVE),
+    Operator(
+        "jit_amp::known_device(str name) -> ()",
+        [](Stack& stack) {
+          const auto name = torch::jit::pop(stack).toStringRef();
+          TORCH_CHECK(name == "cpu" || name == "cuda",
+                      "jit_amp: a scripted torch.autocast whose device_type is known at run time "
+                      "can be for 'cpu' or 'cuda', not for '", name, "'");
         },
         c10::AliasAnalysisKind::CONSERVATIVE),
     Operator(

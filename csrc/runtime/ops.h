@@ -4,12 +4,14 @@
 //   jit_amp::cast(Tensor(a) x, ScalarType? cpu, ScalarType? cuda) -> Tensor(a)
 //       x in the dtype given for its device, if it is eligible (floating point, not float64); else
 //       x itself. Overloads for Tensor? and Tensor[].
-//   jit_amp::widest(Tensor[] xs, ScalarType lower, str device) -> ScalarType
-//       The dtype that the promote policy casts to, or its error.
-//   jit_amp::opt_dtype(Tensor x, ScalarType? dtype, str[] devices) -> ScalarType?
-//       dtype if given, else float32 if x is eligible on one of the devices, else None.
-//   jit_amp::first_dtype(Tensor x, str[] devices) -> ScalarType
-//       float32 if x is eligible on one of the devices, else its own dtype.
+//   jit_amp::widest(Tensor[] xs, ScalarType? lower, str device) -> ScalarType?
+//       The dtype that the promote policy casts to, or its error; None if `lower` is.
+//   jit_amp::opt_dtype(Tensor x, ScalarType? dtype, bool cuda) -> ScalarType?
+//       dtype if given, else float32 if x is eligible on CUDA and autocast is on, else None.
+//   jit_amp::first_dtype(Tensor x, bool cuda) -> ScalarType
+//       float32 if x is eligible on CUDA and autocast is on, else its own dtype.
+//   jit_amp::known_device(str name) -> ()
+//       Raises where a scope's device, known at run time only, is neither "cpu" nor "cuda".
 //   jit_amp::ambient_dtype(str device) -> int
 //       torch.get_autocast_dtype(device) in the calling thread.
 //   jit_amp::suspend() -> Suspend
@@ -31,6 +33,7 @@ inline const c10::Symbol cast = c10::Symbol::fromQualString("jit_amp::cast");
 inline const c10::Symbol widest = c10::Symbol::fromQualString("jit_amp::widest");
 inline const c10::Symbol opt_dtype = c10::Symbol::fromQualString("jit_amp::opt_dtype");
 inline const c10::Symbol first_dtype = c10::Symbol::fromQualString("jit_amp::first_dtype");
+inline const c10::Symbol known_device = c10::Symbol::fromQualString("jit_amp::known_device");
 inline const c10::Symbol ambient_dtype = c10::Symbol::fromQualString("jit_amp::ambient_dtype");
 inline const c10::Symbol suspend = c10::Symbol::fromQualString("jit_amp::suspend");
 inline const c10::Symbol deferred = c10::Symbol::fromQualString("jit_amp::deferred");
