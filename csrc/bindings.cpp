@@ -1,4 +1,5 @@
 // jit_amp._C: what the Python face calls.
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/extension.h>
 
@@ -32,8 +33,14 @@ std::vector<jit_amp::Around> around(const std::vector<Scope>& scopes) {
 PYBIND11_MODULE(_C, m) {
   py::register_exception<jit_amp::AutocastError>(m, "AutocastError", PyExc_RuntimeError);
   m.def("lower_function",
-        [](const StrongFunctionPtr& function) { return jit_amp::lowered_copy(function); });
-  m.def("lower_module", [](const Module& module) { return jit_amp::lowered_copy(module); });
+        [](const StrongFunctionPtr& function) {
+          const torch::PyWarningHandler warnings;
+          return jit_amp::lowered_copy(function);
+        });
+  m.def("lower_module", [](const Module& module) {
+    const torch::PyWarningHandler warnings;
+    return jit_amp::lowered_copy(module);
+  });
   m.def("lowered_graph", [](const StrongFunctionPtr& function, bool cpu, bool cuda) {
     return jit_amp::lowered_graph(torch::jit::toGraphFunction(*function.function_), cpu, cuda);
   });
@@ -52,7 +59,7 @@ PYBIND11_MODULE(_C, m) {
       stack.erase(stack.begin());  // self
       stacks.push_back(std::move(stack));
     }
-    const py::gil_scoped_release no_gil;
+    const torch::PyWarningHandler warnings;
     return jit_amp::freeze(module, preserved_attrs, stacks, optimize_numerics);
   });
   m.def("enclosed_function",
@@ -66,7 +73,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("enclosed_module",
         [](const Module& module, const std::shared_ptr<torch::jit::Graph>& pattern,
            const std::vector<std::tuple<std::string, std::string, std::vector<Scope>>>& methods) {
-          Module copy = module.clone(/*inplace=*/true);
+          Module copy = jit_amp::own_copy(module);
           std::map<torch::jit::Function*, std::vector<Scope>> done;  // instances share functions
           for (const auto& [path, method, scopes] : methods) {
             Module owner = path.empty() ? copy : jit_amp::submodule(copy, path);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -18,18 +19,47 @@ def _scripted(obj: Any) -> ScriptFunction[..., Any] | ScriptModule:
         return obj
     inner, scopes = _decorated.unwrap(obj)
     with _decorated.compiling(obj):
-        scripted = inner if isinstance(inner, ScriptFunction) else torch.jit.script(inner)
+        scripted = inner if isinstance(inner, ScriptFunction) else _compiled(inner)
     if isinstance(obj, torch.nn.Module):
         methods = _decorated.decorated_methods(obj, scripted)
         if not methods:
             return scripted
-        return wrap_cpp_module(_C.enclosed_module(scripted._c, _decorated.pattern(), methods))
+        return _wrap(_C.enclosed_module(scripted._c, _decorated.pattern(), methods), scripted)
     if not isinstance(scripted, ScriptFunction):
         raise TypeError(
             "jit_amp.script takes a function, an nn.Module, a ScriptFunction or a ScriptModule, "
             f"not {type(obj).__name__}"
         )
     return _decorated.enclosed_function(scripted, scopes) if scopes else scripted
+
+
+def _compiled(obj: Any) -> Any:
+    """``torch.jit.script``, with a word for what its compiler breaks on."""
+    try:
+        return torch.jit.script(obj)
+    except RuntimeError as error:
+        if "INTERNAL ASSERT FAILED" not in str(error):
+            raise
+        name = getattr(obj, "__qualname__", type(obj).__qualname__)
+        raise _C.AutocastError(
+            f"jit_amp: `{name}`: PyTorch's own compiler fails on it\n\n"
+            "  It does so on a `return`, `break` or `continue` in a branch inside a `with` block.\n\n"
+            "Instead: set a variable in the branch, and return it after the `with` block"
+        ) from error
+
+
+def _wrap(module: torch._C.ScriptModule, like: ScriptModule) -> ScriptModule:
+    """Wraps a copy of `like`'s C++ module, with the Python attributes that `like` has besides."""
+    wrapped = wrap_cpp_module(module)
+    originals = dict(like.named_modules())
+    for path, copy in wrapped.named_modules():
+        original = originals[path]
+        for name, value in vars(original).items():
+            if name not in vars(copy) and not isinstance(value, torch._C.ScriptMethod):
+                if isinstance(value, types.MethodType) and value.__self__ is original:
+                    value = types.MethodType(value.__func__, copy)
+                vars(copy)[name] = value
+    return wrapped
 
 
 def script(obj: Any) -> Any:
@@ -52,7 +82,7 @@ def script(obj: Any) -> Any:
     scripted = _scripted(obj)
     if isinstance(scripted, ScriptFunction):
         return _C.lower_function(scripted)
-    return wrap_cpp_module(_C.lower_module(scripted._c))
+    return _wrap(_C.lower_module(scripted._c), scripted)
 
 
 def lowered_graph(

@@ -3,7 +3,6 @@
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/jit/ir/constants.h>
-#include <torch/custom_class.h>
 
 
 #include <functional>
@@ -188,18 +187,33 @@ class Rewriter {
     check->copyMetadata(enter);
   }
 
+  // The whole graph becomes one node, which runs what was in it with the ambient autocast off.
   void suspend_ambient() {
+    auto body = graph_->copy();
     Block* block = graph_->block();
-    Node* object = graph_->create(ops::suspend, 1);
-    object->output()->setType(
-        torch::getCustomClass("__torch__.torch.classes.jit_amp.Suspend"));
-    Node* enter = graph_->create(prim::Enter, {object->output()}, 1);
-    enter->output()->setType(object->output()->type());
-    Node* exit = graph_->create(prim::Exit, {object->output()}, 1);
-    exit->output()->setType(c10::NoneType::get());
-    block->prependNode(enter);
-    object->insertBefore(enter);
-    block->appendNode(exit);
+    std::vector<Node*> moved(block->nodes().begin(), block->nodes().end());
+    Node* node = graph_->create(ops::suspended, graph_->inputs(), graph_->outputs().size());
+    graph_->prependNode(node);
+    node->g_(attr::Subgraph, body);
+    for (size_t i = 0; i < node->outputs().size(); ++i) {
+      node->output(i)->setType(graph_->outputs()[i]->type());
+      block->replaceOutput(i, node->output(i));
+    }
+    for (auto old = moved.rbegin(); old != moved.rend(); ++old) {
+      (*old)->destroy();
+    }
+    // What reads the ambient state stays outside.
+    for (Node* inner : std::vector<Node*>(body->nodes().begin(), body->nodes().end())) {
+      if (inner->kind() == ops::ambient_dtype) {
+        Node* outer = graph_->createClone(inner, [&](Value* name) {
+          return graph_->insertConstant(*toIValue(name));
+        });
+        outer->insertBefore(node);
+        node->addInput(outer->output());
+        inner->output()->replaceAllUsesWith(body->addInput()->setType(c10::IntType::get()));
+        inner->destroy();
+      }
+    }
   }
 
  private:
@@ -227,7 +241,7 @@ class Rewriter {
                 const std::function<Value*(const DeviceState&)>& inside) {
     Value* result = outside;
     for (const Dynamic& scope : state.dynamic) {
-      if (scope.overridden.count(device)) {
+      if (scope.overridden.count(device) || !scope.inside.count(device)) {
         continue;
       }
       Value* named = owner_->insert(
@@ -239,7 +253,7 @@ class Rewriter {
         const WithInsertPoint in(choice->addBlock());
         choice->blocks().back()->registerOutput(value());
       };
-      branch([&] { return inside(scope.inside); });
+      branch([&] { return inside(scope.inside.at(device)); });
       branch([&] { return result; });
       result = choice->output();
     }
@@ -249,35 +263,26 @@ class Rewriter {
   Value* enabled(const State& state, DeviceType device) {
     return chosen(state, device, c10::BoolType::get(),
                   owner_->insertConstant(state.at(device).enabled), [&](const DeviceState& inside) {
-                    return owner_->insertConstant(turns_on(device, inside));
+                    return owner_->insertConstant(inside.enabled);
                   });
   }
 
   Value* dtype(const State& state, DeviceType device) {
     return chosen(state, device, c10::IntType::get(), static_dtype(state.at(device), device),
-                  [&](const DeviceState& inside) {
-                    return inside.dtype ? static_dtype(inside, device)
-                                        : static_dtype(state.at(device), device);
-                  });
+                  [&](const DeviceState& inside) { return static_dtype(inside, device); });
   }
 
   // The dtype to cast to where autocast is on for the device, None where it is off.
   Value* dtype_if_enabled(const State& state, DeviceType device,
                           const std::function<Value*(const DeviceState&)>& target) {
     const auto value = [&](const DeviceState& at) {
-      return turns_on(device, at) ? target(at) : none();
+      return at.enabled ? target(at) : none();
     };
     if (state.dynamic.empty()) {
       return value(state.at(device));
     }
     return chosen(state, device, c10::OptionalType::create(c10::IntType::get()),
-                  value(state.at(device)), [&](const DeviceState& inside) {
-                    DeviceState at = inside;
-                    if (!at.dtype) {
-                      at.dtype = state.at(device).dtype;
-                    }
-                    return value(at);
-                  });
+                  value(state.at(device)), value);
   }
 
   // A value of the graph's entry: a constant dtype that must not fold yet, or the ambient one.
@@ -529,9 +534,6 @@ bool lower(const std::shared_ptr<torch::jit::Graph>& graph, const Scopes& scopes
   }
   Rewriter rewriter(graph, product);
   rewriter.register_forks(graph->block());
-  if (entry.active() && product == Product::in_process) {
-    rewriter.suspend_ambient();
-  }
   for (const auto& [enter, name] : scopes.dynamic_enters) {
     rewriter.check_device(enter, name);
   }
@@ -540,6 +542,9 @@ bool lower(const std::shared_ptr<torch::jit::Graph>& graph, const Scopes& scopes
   }
   for (auto node = scopes.scaffolding.rbegin(); node != scopes.scaffolding.rend(); ++node) {
     (*node)->destroy();
+  }
+  if (entry.active() && product == Product::in_process) {
+    rewriter.suspend_ambient();
   }
   return true;
 }

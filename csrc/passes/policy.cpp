@@ -136,7 +136,7 @@ Policy policy_of(const Node* node, c10::DeviceType device) {
     return Policy::untouched;
   }
   const c10::FunctionSchema* schema = node->maybeSchema();
-  if (!schema) {
+  if (!schema || node->kind() == prim::PythonOp) {
     return Policy::opaque;
   }
   const c10::OperatorName name = schema->operator_name();

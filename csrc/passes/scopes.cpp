@@ -18,9 +18,8 @@ constexpr const char* kConstantHelp =
 
 // An autocast object as its constructor made it.
 struct Instance {
-  c10::DeviceType device = c10::DeviceType::CPU;
   Value* device_name = nullptr;  // where the device is known at run time only
-  DeviceState inside;            // what entering it sets
+  std::map<c10::DeviceType, DeviceState> inside;  // what entering it sets, per possible device
   bool entered = false;  // between Enter and Exit
 };
 
@@ -94,34 +93,44 @@ class Finder {
       given.emplace(formals[i].name(), *value);
     }
     Instance made;
+    std::vector<c10::DeviceType> devices{c10::DeviceType::CPU, c10::DeviceType::CUDA};
     if (formals.size() > 1 && formals[1].name() == "device_type" && !given.count("device_type")) {
       made.device_name = node->input(1);
-      check_dynamic(node, given);
     } else {
-      made.device = device_of(node, *cls, given);
+      devices = {device_of(node, *cls, given)};
     }
-    const DeviceState here = made.device_name ? DeviceState{} : current_.at(made.device);
-    made.inside.enabled = !given.count("enabled") || given["enabled"].toBool();
-    made.inside.dtype = given.count("dtype") && !given["dtype"].isNone()
-                            ? std::optional(static_cast<c10::ScalarType>(given["dtype"].toInt()))
-                            : here.dtype;
-    if (!made.device_name && made.inside.enabled && !turns_on(made.device, made.inside)) {
-      TORCH_WARN("In ", c10::DeviceTypeName(made.device), " autocast, but the target dtype ",
-                 *made.inside.dtype, " is not supported. Disabling autocast.");
-      made.inside.enabled = false;
+    for (const c10::DeviceType device : devices) {
+      made.inside[device] = state_inside(node, device, given);
     }
     instances_[node->input(0)] = made;
   }
 
-  // Without a dtype a scope takes the one in force for its device, which dynamic scopes around it
-  // would make a matter of run time too.
-  void check_dynamic(Node* node, std::map<std::string, c10::IValue>& given) const {
-    if (!current_.dynamic.empty() && (!given.count("dtype") || given["dtype"].isNone())) {
-      throw refusal(node,
-                    "an autocast scope without a dtype inside one whose device_type is known only "
-                    "at run time",
-                    "`dtype=torch.bfloat16` or another");
+  DeviceState state_inside(Node* node, c10::DeviceType device,
+                           std::map<std::string, c10::IValue>& given) {
+    DeviceState inside;
+    inside.enabled = !given.count("enabled") || given["enabled"].toBool();
+    if (given.count("dtype") && !given["dtype"].isNone()) {
+      inside.dtype = static_cast<c10::ScalarType>(given["dtype"].toInt());
+    } else {
+      for (const Dynamic& scope : current_.dynamic) {
+        if (!scope.overridden.count(device)) {
+          throw refusal(node,
+                        "an autocast scope without a dtype inside one whose device_type is known "
+                        "only at run time",
+                        "`dtype=torch.bfloat16` or another");
+        }
+      }
+      inside.dtype = current_.at(device).dtype;
     }
+    // As torch.autocast does (torch/amp/autocast_mode.py).
+    if (inside.enabled && device != c10::DeviceType::CUDA && inside.dtype &&
+        *inside.dtype != c10::kBFloat16 && *inside.dtype != c10::kHalf) {
+      found_.warnings.push_back(c10::str("In ", c10::DeviceTypeName(device),
+                                         " autocast, but the target dtype ", *inside.dtype,
+                                         " is not supported. Disabling autocast."));
+      inside.enabled = false;
+    }
+    return inside;
   }
 
   c10::DeviceType device_of(Node* node, const c10::ClassType& cls,
@@ -163,9 +172,10 @@ class Finder {
       found_.dynamic_enters.emplace_back(node, instance.device_name);
       current_.dynamic.push_back({instance.device_name, instance.inside});
     } else {
-      current_.devices[instance.device] = instance.inside;
+      const auto& [device, inside] = *instance.inside.begin();
+      current_.devices[device] = inside;
       for (Dynamic& scope : current_.dynamic) {
-        scope.overridden.insert(instance.device);
+        scope.overridden.insert(device);
       }
     }
     here_ = nullptr;
@@ -254,11 +264,6 @@ class Finder {
 
 }  // namespace
 
-bool turns_on(c10::DeviceType device, const DeviceState& inside) {
-  return inside.enabled && (device == c10::DeviceType::CUDA || !inside.dtype ||
-                            *inside.dtype == c10::kBFloat16 || *inside.dtype == c10::kHalf);
-}
-
 bool State::active() const {
   const auto names = named();
   return std::any_of(names.begin(), names.end(),
@@ -268,7 +273,9 @@ bool State::active() const {
 bool State::active(c10::DeviceType device) const {
   return at(device).enabled ||
          std::any_of(dynamic.begin(), dynamic.end(), [&](const Dynamic& scope) {
-           return !scope.overridden.count(device) && turns_on(device, scope.inside);
+           const auto inside = scope.inside.find(device);
+           return !scope.overridden.count(device) && inside != scope.inside.end() &&
+                  inside->second.enabled;
          });
 }
 

@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -34,9 +35,9 @@ struct DeviceState {
 
 // An open scope whose device is known at run time only, such as `torch.autocast(x.device.type)`.
 struct Dynamic {
-  torch::jit::Value* device_name;          // a str of the graph
-  DeviceState inside;                      // on that device; a dtype of nullopt is the one outside
-  std::set<c10::DeviceType> overridden{};  // by scopes inside that name these devices
+  torch::jit::Value* device_name;  // a str of the graph
+  std::map<c10::DeviceType, DeviceState> inside;  // for CPU and CUDA, whichever it is
+  std::set<c10::DeviceType> overridden{};         // by scopes inside that name these devices
   bool operator==(const Dynamic&) const = default;
 };
 
@@ -56,10 +57,6 @@ struct State {
   bool operator==(const State&) const = default;
 };
 
-// Whether a scope for `device` with these arguments is on: CPU and most others do float16 and
-// bfloat16 only, and turn themselves off else (torch/amp/autocast_mode.py).
-bool turns_on(c10::DeviceType device, const DeviceState& inside);
-
 struct Scopes {
   // The state in force at a node. A scope's own nodes (see `scaffolding`) have none.
   std::unordered_map<const torch::jit::Node*, const State*> state;
@@ -67,6 +64,8 @@ struct Scopes {
   std::vector<torch::jit::Node*> scaffolding;
   // Dynamic scopes' Enter nodes with the name of the device.
   std::vector<std::pair<torch::jit::Node*, torch::jit::Value*>> dynamic_enters;
+  // What eager would warn of.
+  std::vector<std::string> warnings;
   // Owns what `state` points to.
   std::vector<std::unique_ptr<const State>> states;
 };

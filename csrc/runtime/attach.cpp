@@ -1,6 +1,7 @@
 #include "runtime/attach.h"
 
 #include <ATen/autocast_mode.h>
+#include <torch/csrc/jit/passes/common_subexpression_elimination.h>
 #include <torch/csrc/jit/passes/constant_pooling.h>
 #include <torch/csrc/jit/passes/constant_propagation.h>
 
@@ -8,6 +9,7 @@
 #include <sstream>
 #include <unordered_set>
 
+#include "error.h"
 #include "passes/flatten.h"
 #include "passes/lower.h"
 #include "runtime/graphs.h"
@@ -59,10 +61,16 @@ State entry_state(Ambient ambient) {
 std::shared_ptr<Graph> lowered(const std::shared_ptr<Graph>& flat, Ambient ambient) {
   auto graph = flat->copy();
   const State entry = entry_state(ambient);
-  lower(graph, find_scopes(*graph, entry), entry, Product::in_process);
-  // The executor folds constants while the ambient autocast is on; what folds must fold before.
-  const Suspended off;
+  const Scopes scopes = find_scopes(*graph, entry);
+  lower(graph, scopes, entry, Product::in_process);
+  if (!entry.active()) {
+    for (const std::string& warning : scopes.warnings) {
+      TORCH_WARN(warning);
+    }
+  }
+  const Suspended off;  // constants fold as outside any autocast
   ConstantPropagation(graph);
+  EliminateCommonSubexpression(graph);
   ConstantPooling(graph);
   return graph;
 }
@@ -77,6 +85,10 @@ void attach(GraphFunction& fresh, GraphFunction& source) {
   for (size_t i = 0; i < kAmbients.size(); ++i) {
     graphs[i] = lowered(flat, kAmbients[i]);
   }
+  // PyTorch's other executor differentiates parts of the graph itself, and where an operator promotes
+  // its operands it forgets to bring the gradient back to theirs. This one runs the graph as it is,
+  // with eager's own autograd. What it does not do is done once, in `lowered`.
+  fresh._set_initial_executor_execution_mode(ExecutorExecutionMode::SIMPLE);
   for (size_t i = 0; i < kAmbients.size(); ++i) {
     const UnderAmbient ambient(kAmbients[i]);
     replace_contents(*fresh.optimized_graph(), *graphs[i]);
@@ -105,15 +117,44 @@ void attach_in_place(GraphFunction& function) {
   replace_contents(*function.graph(), *source);
 }
 
-void attach_all(const Module& module, std::unordered_set<Function*>& done) {
+// Every call of the function raises `message`; its source graph stays.
+void attach_refusal(GraphFunction& function, const std::string& message) {
+  auto source = function.graph()->copy();
+  replace_contents(*function.graph(), *stub());
+  for (const Ambient ambient : kAmbients) {
+    const UnderAmbient under(ambient);
+    auto raising = std::make_shared<Graph>();
+    for (const Value* input : source->inputs()) {
+      raising->addInput()->setType(input->type());
+    }
+    raising->insert(prim::RaiseException, {message});
+    Node* never = raising->insertNode(raising->create(prim::Uninitialized, 1));
+    never->output()->setType(source->outputs()[0]->type());
+    raising->registerOutput(never->output());
+    replace_contents(*function.optimized_graph(), *raising);
+  }
+  replace_contents(*function.graph(), *source);
+}
+
+// A method of a submodule may be fine where its callers hand it constants, and not on its own: then
+// it is refused when it is called on its own.
+void attach_all(const Module& module, bool outermost, std::unordered_set<Function*>& done) {
   for (const Method& method : module.get_methods()) {
     auto* function = tryToGraphFunction(method.function());
-    if (function && done.insert(function).second) {
+    if (!function || !done.insert(function).second) {
+      continue;
+    }
+    try {
       attach_in_place(*function);
+    } catch (const AutocastError& refused) {
+      if (outermost) {
+        throw;
+      }
+      attach_refusal(*function, refused.what());
     }
   }
   for (const Module& child : module.children()) {
-    attach_all(child, done);
+    attach_all(child, false, done);
   }
 }
 
@@ -147,10 +188,22 @@ StrongFunctionPtr lowered_copy(const StrongFunctionPtr& function) {
   return copy;
 }
 
+Module own_copy(const Module& module) {
+  for (const Module& each : module.modules()) {
+    if (!each.type()->getForwardHooks().empty() || !each.type()->getForwardPreHooks().empty()) {
+      throw AutocastError(
+          c10::str("jit_amp: forward hooks on `", each.type()->name()->name(),
+                   "`: PyTorch leaves them out when it copies a module\n\n"
+                   "Instead: the hooks' statements in `forward`"));
+    }
+  }
+  return module.clone(/*inplace=*/true);
+}
+
 Module lowered_copy(const Module& module) {
-  Module copy = module.clone(/*inplace=*/true);
+  Module copy = own_copy(module);
   std::unordered_set<Function*> done;
-  attach_all(copy, done);
+  attach_all(copy, true, done);
   return copy;
 }
 

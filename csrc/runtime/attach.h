@@ -23,6 +23,10 @@ std::shared_ptr<torch::jit::Graph> lowered_graph(torch::jit::GraphFunction& func
 // A function of its own with the same source graph.
 torch::jit::StrongFunctionPtr copied(const torch::jit::StrongFunctionPtr& function);
 
+// A module with the same parameters and buffers, of types of its own. Throws AutocastError where it
+// has forward hooks.
+torch::jit::Module own_copy(const torch::jit::Module& module);
+
 // The module at a dotted path.
 torch::jit::Module submodule(const torch::jit::Module& module, const std::string& path);
 

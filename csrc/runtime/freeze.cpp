@@ -11,6 +11,7 @@
 #include "passes/flatten.h"
 #include "passes/lower.h"
 #include "passes/seal.h"
+#include "runtime/attach.h"
 #include "runtime/graphs.h"
 #include "runtime/ops.h"
 #include "runtime/state.h"
@@ -68,7 +69,7 @@ void fold_batch_norms(std::shared_ptr<Graph>& graph) {
 Module freeze(const Module& module, const std::vector<std::string>& preserved_attrs,
               const std::vector<Stack>& examples, bool optimize_numerics) {
   const Suspended ambient;  // constants are folded here: as outside any autocast
-  Module copy = module.clone(/*inplace=*/true);
+  Module copy = own_copy(module);
   std::vector<std::string> methods;
   for (const Method& method : copy.get_methods()) {
     const bool kept = method.name() == "forward" ||

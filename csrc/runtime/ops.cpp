@@ -4,7 +4,6 @@
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
-#include <torch/custom_class.h>
 #include <torch/library.h>
 
 #include "runtime/state.h"
@@ -84,33 +83,38 @@ TORCH_LIBRARY(jit_amp, m) {
   m.def("cast(Tensor(a) x, ScalarType? cpu, ScalarType? cuda) -> Tensor(a)", &cast);
   m.def("cast.optional(Tensor(a)? x, ScalarType? cpu, ScalarType? cuda) -> Tensor(a)?",
         &cast_optional);
-  m.def("cast.list(Tensor[] x, ScalarType? cpu, ScalarType? cuda) -> Tensor[]", &cast_list);
+  // What it returns may hold elements of `x`, which a schema cannot say; the tag keeps passes from
+  // merging two calls between which an element is written.
+  m.def("cast.list(Tensor[] x, ScalarType? cpu, ScalarType? cuda) -> Tensor[]", &cast_list,
+        {at::Tag::nondeterministic_seeded});
   m.def("widest(Tensor[] xs, ScalarType? lower, str device) -> ScalarType?", &widest);
   m.def("opt_dtype(Tensor x, ScalarType? dtype, bool cuda) -> ScalarType?", &opt_dtype);
   m.def("first_dtype(Tensor x, bool cuda) -> ScalarType", &first_dtype);
 }
 
-// The object of the Enter/Exit pair around a graph that is lowered for an enabled ambient state.
-struct Suspend : torch::CustomClassHolder {
-  optional<Suspended> state;
-  void enter() { state.emplace(); }
-  void exit() { state.reset(); }
-};
-
-const auto suspend_class =
-    torch::class_<Suspend>("jit_amp", "Suspend")
-        .def("__enter__",
-             [](const c10::intrusive_ptr<Suspend>& self) {
-               self->enter();
-               return self;
-             })
-        .def("__exit__", [](const c10::intrusive_ptr<Suspend>& self, const c10::IValue&,
-                            const c10::IValue&, const c10::IValue&) { self->exit(); });
-
 using torch::jit::Node;
 using torch::jit::Operation;
 using torch::jit::Operator;
 using torch::jit::Stack;
+
+// Both operators below run their subgraph on this thread until it is done, whatever it waits for: a
+// state that the interpreter itself entered would be left on whichever thread it goes on in.
+void run_here(const torch::jit::Code& code, Stack& stack, size_t inputs) {
+  Stack inner(std::make_move_iterator(stack.end() - static_cast<std::ptrdiff_t>(inputs)),
+              std::make_move_iterator(stack.end()));
+  torch::jit::drop(stack, inputs);
+  torch::jit::InterpreterState(code).run(inner);
+  std::move(inner.begin(), inner.end(), std::back_inserter(stack));
+}
+
+Operation make_suspended(const Node* node) {
+  torch::jit::Code code(node->g(torch::jit::attr::Subgraph), "jit_amp_suspended");
+  const size_t inputs = node->inputs().size();
+  return [=](Stack& stack) {
+    const Suspended off;
+    run_here(code, stack, inputs);
+  };
+}
 
 Operation make_scoped(const Node* node) {
   std::vector<c10::DeviceType> devices;
@@ -121,21 +125,15 @@ Operation make_scoped(const Node* node) {
   const size_t inputs = node->inputs().size();
   return [=](Stack& stack) {
     std::vector<Setting> settings;
-    auto arguments = torch::jit::last(stack, inputs);
+    const size_t state = 2 * devices.size();
+    const auto arguments = stack.end() - static_cast<std::ptrdiff_t>(inputs);
     for (size_t i = 0; i < devices.size(); ++i) {
-      settings.push_back({devices[i], arguments[2 * i].toBool(),
-                          static_cast<ScalarType>(arguments[2 * i + 1].toInt())});
+      settings.push_back({devices[i], (arguments + 2 * i)->toBool(),
+                          static_cast<ScalarType>((arguments + 2 * i + 1)->toInt())});
     }
-    Stack inner(arguments.begin() + static_cast<std::ptrdiff_t>(2 * devices.size()),
-                arguments.end());
-    torch::jit::drop(stack, inputs);
-    {
-      const Entered scope(std::move(settings));
-      torch::jit::InterpreterState(code).run(inner);
-    }
-    for (auto& value : inner) {
-      stack.push_back(std::move(value));
-    }
+    stack.erase(arguments, arguments + static_cast<std::ptrdiff_t>(state));
+    const Entered scope(std::move(settings));
+    run_here(code, stack, inputs - state);
   };
 }
 
@@ -167,10 +165,6 @@ const torch::jit::RegisterOperators operators({
                       "can be for 'cpu' or 'cuda', not for '", name, "'");
         },
         c10::AliasAnalysisKind::CONSERVATIVE),
-    Operator(
-        "jit_amp::suspend() -> __torch__.torch.classes.jit_amp.Suspend",
-        [](Stack& stack) { stack.emplace_back(c10::make_intrusive<Suspend>()); },
-        c10::AliasAnalysisKind::CONSERVATIVE),
     // Questions about autocast's state that eager can ask and TorchScript has no operator for. They
     // answer the dispatcher's state; lowering puts the scope's in their place.
     Operator(
@@ -194,6 +188,7 @@ const torch::jit::RegisterOperators operators({
         c10::AliasAnalysisKind::CONSERVATIVE),
     Operator(ops::deferred, make_deferred, c10::AliasAnalysisKind::CONSERVATIVE),
     Operator(ops::scoped, make_scoped, c10::AliasAnalysisKind::PURE_FUNCTION),
+    Operator(ops::suspended, make_suspended, c10::AliasAnalysisKind::CONSERVATIVE),
     Operator(ops::scoped_effect, make_scoped, c10::AliasAnalysisKind::CONSERVATIVE),
 });
 

@@ -14,8 +14,8 @@
 //       Raises where a scope's device, known at run time only, is neither "cpu" nor "cuda".
 //   jit_amp::ambient_dtype(str device) -> int
 //       torch.get_autocast_dtype(device) in the calling thread.
-//   jit_amp::suspend() -> Suspend
-//       The object that prim::Enter and prim::Exit turn the ambient autocast off and on with.
+//   jit_amp::suspended[Subgraph=…](inputs…) -> …
+//       Runs the subgraph, a whole lowered graph, with the ambient autocast off.
 //   jit_amp::deferred[value=…]() -> int
 //       A constant that no pass folds, until seal does.
 //   jit_amp::scoped[Subgraph=…, devices=…](enabled…, dtype…, inputs…) -> …
@@ -35,7 +35,7 @@ inline const c10::Symbol opt_dtype = c10::Symbol::fromQualString("jit_amp::opt_d
 inline const c10::Symbol first_dtype = c10::Symbol::fromQualString("jit_amp::first_dtype");
 inline const c10::Symbol known_device = c10::Symbol::fromQualString("jit_amp::known_device");
 inline const c10::Symbol ambient_dtype = c10::Symbol::fromQualString("jit_amp::ambient_dtype");
-inline const c10::Symbol suspend = c10::Symbol::fromQualString("jit_amp::suspend");
+inline const c10::Symbol suspended = c10::Symbol::fromQualString("jit_amp::suspended");
 inline const c10::Symbol deferred = c10::Symbol::fromQualString("jit_amp::deferred");
 inline const c10::Symbol scoped = c10::Symbol::fromQualString("jit_amp::scoped");
 inline const c10::Symbol scoped_effect = c10::Symbol::fromQualString("jit_amp::scoped_effect");
