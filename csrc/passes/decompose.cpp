@@ -8,6 +8,7 @@
 
 #include "passes/definitions.h"
 #include "passes/lower.h"
+#include "passes/policy.h"
 #include "passes/subgraphs.h"
 #include "runtime/ops.h"
 
@@ -201,6 +202,15 @@ void decompose(Node* scoped) {
         lower_operands(node, state);
       }
     }
+    return;
+  }
+  if (policy_of(wrapped_node(scoped), at::kCUDA) == Policy::fp32_append_dtype &&
+      (!state.at(at::kCPU).enabled ||
+       policy_of(wrapped_node(scoped), at::kCPU) == Policy::untouched)) {
+    const auto overload = wrapped_node(scoped)->schema().overload_name();
+    const std::string name = "norm_" + overload;
+    Node* node = unwrap(scoped);
+    replace_by(node, kDefinitions, name, *definition(kDefinitions, name));
     return;
   }
   if (const auto name = definition_of(scoped, state)) {

@@ -1,7 +1,7 @@
 // Operators in terms of others, in TorchScript.
 //
 // kDefinitions: what jit_amp's own operators mean; seal puts it in their place. They mirror ATen/autocast_mode.h: is_eligible, cached_cast, promote_type, set_opt_dtype,
-// type_from_firstarg. A dtype is a number there: 6 is float32, 7 is float64 (c10/core/ScalarType.h).
+// fp32_append_dtype. A dtype is a number there: 6 is float32, 7 is float64 (c10/core/ScalarType.h).
 //
 // kComposites: what composite operators of ATen do, as far as autocast can see it; decompose puts it
 // in their place. They mirror aten/src/ATen/native/RNN.cpp (the path for CPU without oneDNN),
@@ -55,12 +55,15 @@ def opt_dtype(x: Tensor, dtype: Optional[int], cuda: bool) -> Optional[int]:
             dtype = 6
     return dtype
 
-def first_dtype(x: Tensor, cuda: bool) -> int:
-    dtype = x.dtype
-    if cuda:
-        if eligible(x) & x.is_cuda:
-            dtype = 6
-    return dtype
+def norm_Scalar(x: Tensor, p: float) -> Tensor:
+    if eligible(x) & x.is_cuda:
+        return torch.norm(x, p, dtype=6)
+    return torch.norm(x, p)
+
+def norm_ScalarOpt_dim(x: Tensor, p: Optional[float], dim: List[int], keepdim: bool) -> Tensor:
+    if eligible(x) & x.is_cuda:
+        return torch.norm(x, p, dim, keepdim, dtype=6)
+    return torch.norm(x, p, dim, keepdim)
 
 def known_device(name: str):
     assert name == "cpu" or name == "cuda", "jit_amp: a scripted torch.autocast whose device_type is known at run time can be for 'cpu' or 'cuda'"

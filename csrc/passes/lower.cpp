@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "error.h"
+#include "passes/clean.h"
 #include "passes/policy.h"
 #include "runtime/ops.h"
 
@@ -77,6 +78,7 @@ std::optional<Plan> decide(Node* node, const State& state, const State& entry, P
     }
     const bool known_device = device == DeviceType::CPU || device == DeviceType::CUDA;
     if (policy == Policy::opaque || policy == Policy::banned ||
+        policy == Policy::fp32_append_dtype ||
         (!known_device && policy != Policy::untouched)) {
       plan.opaque = true;
     } else if (device == DeviceType::CPU) {
@@ -162,10 +164,6 @@ class Rewriter {
     const WithInsertPoint before(plan.node);
     if (plan.query) {
       answer(plan);
-      return;
-    }
-    if (plan.cuda == Policy::fp32_append_dtype) {
-      append_dtype(plan);
       return;
     }
     if (plan.cuda == Policy::fp32_opt_dtype) {
@@ -410,8 +408,15 @@ class Rewriter {
 
   // A question about the state: CUDA is never on where there is none, as in eager.
   void answer(const Plan& plan) {
+    const DeviceState at = plan.state->at(*plan.query);
     const bool asks_enabled = plan.node->output()->type()->kind() == c10::TypeKind::BoolType;
     const bool there = *plan.query != DeviceType::CUDA || at::hasCUDA();
+    if (!asks_enabled && !at.dtype_known) {
+      throw refusal(plan.node,
+                    "the autocast dtype inside a scope without one, inside a scope whose device_type "
+                    "is known only at run time",
+                    "the inner scope with a dtype");
+    }
     Value* value = !asks_enabled ? dtype(*plan.state, *plan.query)
                    : there       ? enabled(*plan.state, *plan.query)
                                  : owner_->insertConstant(false);
@@ -430,18 +435,6 @@ class Rewriter {
                                      c10::OptionalType::create(c10::IntType::get())));
       }
     }
-  }
-
-  // CUDA's fp32_append_dtype: the same operator's overload with a dtype.
-  void append_dtype(const Plan& plan) {
-    Node* node = plan.node;
-    std::vector<Value*> operands(node->inputs().begin(), node->inputs().end());
-    operands.push_back(
-        insert(node, ops::first_dtype,
-               {node->input(0), enabled(*plan.state, DeviceType::CUDA)}, c10::IntType::get()));
-    node->output()->replaceAllUsesWith(
-        insert(node, node->kind(), operands, node->output()->type()));
-    node->destroy();
   }
 
   Value* insert(Node* origin, c10::Symbol kind, at::ArrayRef<Value*> inputs,
@@ -543,6 +536,7 @@ bool lower(const std::shared_ptr<torch::jit::Graph>& graph, const Scopes& scopes
   for (auto node = scopes.scaffolding.rbegin(); node != scopes.scaffolding.rend(); ++node) {
     (*node)->destroy();
   }
+  share_casts(graph);
   if (entry.active() && product == Product::in_process) {
     rewriter.suspend_ambient();
   }

@@ -112,15 +112,18 @@ class Finder {
     if (given.count("dtype") && !given["dtype"].isNone()) {
       inside.dtype = static_cast<c10::ScalarType>(given["dtype"].toInt());
     } else {
-      for (const Dynamic& scope : current_.dynamic) {
-        if (!scope.overridden.count(device)) {
-          throw refusal(node,
-                        "an autocast scope without a dtype inside one whose device_type is known "
-                        "only at run time",
-                        "`dtype=torch.bfloat16` or another");
-        }
-      }
       inside.dtype = current_.at(device).dtype;
+      inside.dtype_known = current_.at(device).dtype_known &&
+                           std::all_of(current_.dynamic.begin(), current_.dynamic.end(),
+                                       [&](const Dynamic& scope) {
+                                         return scope.overridden.count(device) != 0;
+                                       });
+      if (inside.enabled && !inside.dtype_known) {
+        throw refusal(node,
+                      "an autocast scope without a dtype inside one whose device_type is known "
+                      "only at run time",
+                      "`dtype=torch.bfloat16` or another");
+      }
     }
     // As torch.autocast does (torch/amp/autocast_mode.py).
     if (inside.enabled && device != c10::DeviceType::CUDA && inside.dtype &&

@@ -30,6 +30,7 @@ namespace jit_amp {
 struct DeviceState {
   bool enabled = false;
   std::optional<c10::ScalarType> dtype = std::nullopt;
+  bool dtype_known = true;  // not where a dynamic scope around decides; then it must not be asked for
   bool operator==(const DeviceState&) const = default;
 };
 

@@ -146,7 +146,6 @@ class Sealer {
     }
     return node->kind() == ops::widest        ? "widest"
            : node->kind() == ops::opt_dtype   ? "opt_dtype"
-           : node->kind() == ops::first_dtype ? "first_dtype"
            : node->kind() == ops::known_device ? "known_device"
                                                : nullptr;
   }

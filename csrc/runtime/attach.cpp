@@ -1,7 +1,6 @@
 #include "runtime/attach.h"
 
 #include <ATen/autocast_mode.h>
-#include <torch/csrc/jit/passes/common_subexpression_elimination.h>
 #include <torch/csrc/jit/passes/constant_pooling.h>
 #include <torch/csrc/jit/passes/constant_propagation.h>
 
@@ -10,6 +9,7 @@
 #include <unordered_set>
 
 #include "error.h"
+#include "passes/clean.h"
 #include "passes/flatten.h"
 #include "passes/lower.h"
 #include "runtime/graphs.h"
@@ -70,7 +70,6 @@ std::shared_ptr<Graph> lowered(const std::shared_ptr<Graph>& flat, Ambient ambie
   }
   const Suspended off;  // constants fold as outside any autocast
   ConstantPropagation(graph);
-  EliminateCommonSubexpression(graph);
   ConstantPooling(graph);
   return graph;
 }

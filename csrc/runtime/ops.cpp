@@ -75,21 +75,13 @@ optional<ScalarType> opt_dtype(const Tensor& x, optional<ScalarType> dtype, bool
   return dtype ? dtype : eligible ? optional(at::kFloat) : std::nullopt;
 }
 
-ScalarType first_dtype(const Tensor& x, bool cuda) {
-  return cuda && at::autocast::is_eligible(x, at::kCUDA) ? at::kFloat : x.scalar_type();
-}
-
 TORCH_LIBRARY(jit_amp, m) {
   m.def("cast(Tensor(a) x, ScalarType? cpu, ScalarType? cuda) -> Tensor(a)", &cast);
   m.def("cast.optional(Tensor(a)? x, ScalarType? cpu, ScalarType? cuda) -> Tensor(a)?",
         &cast_optional);
-  // What it returns may hold elements of `x`, which a schema cannot say; the tag keeps passes from
-  // merging two calls between which an element is written.
-  m.def("cast.list(Tensor[] x, ScalarType? cpu, ScalarType? cuda) -> Tensor[]", &cast_list,
-        {at::Tag::nondeterministic_seeded});
+  m.def("cast.list(Tensor[] x, ScalarType? cpu, ScalarType? cuda) -> Tensor[]", &cast_list);
   m.def("widest(Tensor[] xs, ScalarType? lower, str device) -> ScalarType?", &widest);
   m.def("opt_dtype(Tensor x, ScalarType? dtype, bool cuda) -> ScalarType?", &opt_dtype);
-  m.def("first_dtype(Tensor x, bool cuda) -> ScalarType", &first_dtype);
 }
 
 using torch::jit::Node;

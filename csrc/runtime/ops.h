@@ -8,8 +8,6 @@
 //       The dtype that the promote policy casts to, or its error; None if `lower` is.
 //   jit_amp::opt_dtype(Tensor x, ScalarType? dtype, bool cuda) -> ScalarType?
 //       dtype if given, else float32 if x is eligible on CUDA and autocast is on, else None.
-//   jit_amp::first_dtype(Tensor x, bool cuda) -> ScalarType
-//       float32 if x is eligible on CUDA and autocast is on, else its own dtype.
 //   jit_amp::known_device(str name) -> ()
 //       Raises where a scope's device, known at run time only, is neither "cpu" nor "cuda".
 //   jit_amp::ambient_dtype(str device) -> int
@@ -32,7 +30,6 @@ namespace jit_amp::ops {
 inline const c10::Symbol cast = c10::Symbol::fromQualString("jit_amp::cast");
 inline const c10::Symbol widest = c10::Symbol::fromQualString("jit_amp::widest");
 inline const c10::Symbol opt_dtype = c10::Symbol::fromQualString("jit_amp::opt_dtype");
-inline const c10::Symbol first_dtype = c10::Symbol::fromQualString("jit_amp::first_dtype");
 inline const c10::Symbol known_device = c10::Symbol::fromQualString("jit_amp::known_device");
 inline const c10::Symbol ambient_dtype = c10::Symbol::fromQualString("jit_amp::ambient_dtype");
 inline const c10::Symbol suspended = c10::Symbol::fromQualString("jit_amp::suspended");

@@ -1,0 +1,60 @@
+#include "passes/clean.h"
+
+#include <torch/csrc/jit/ir/alias_analysis.h>
+
+#include <map>
+#include <tuple>
+
+#include "runtime/ops.h"
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+
+using Key = std::tuple<Value*, Value*, Value*>;  // what is cast, and the two targets
+
+struct Pair {
+  Node* first;
+  Node* again;
+};
+
+// Equal casts, each with the one that dominates it. `seen` holds those of the blocks around.
+void find_equal(Block* block, std::map<Key, Node*> seen, std::vector<Pair>& pairs) {
+  for (Node* node : block->nodes()) {
+    if (node->kind() == ops::cast &&
+        node->output()->type()->kind() == c10::TypeKind::TensorType) {
+      const auto [at, is_new] =
+          seen.emplace(Key{node->input(0), node->input(1), node->input(2)}, node);
+      if (!is_new) {
+        pairs.push_back({at->second, node});
+      }
+    }
+    for (Block* inner : node->blocks()) {
+      find_equal(inner, seen, pairs);
+    }
+  }
+}
+
+}  // namespace
+
+bool share_casts(const std::shared_ptr<torch::jit::Graph>& graph) {
+  std::vector<Pair> pairs;
+  find_equal(graph->block(), {}, pairs);
+  if (pairs.empty()) {
+    return false;
+  }
+  const AliasDb aliases(graph);
+  bool changed = false;
+  for (const auto& [first, again] : pairs) {
+    if (aliases.hasWriters(first)) {
+      continue;
+    }
+    again->output()->replaceAllUsesWith(first->output());
+    again->destroy();
+    changed = true;
+  }
+  return changed;
+}
+
+}  // namespace jit_amp
