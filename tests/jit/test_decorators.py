@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import jit_amp
 
-from .support import assert_parity, eager_warnings_ignored, tensors_of
+from .support import assert_parity, known_warnings_ignored, tensors_of
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 
@@ -35,7 +35,7 @@ def decorated_with_a_scope_inside(x: Tensor, y: Tensor):
     return a, b, c
 
 
-with eager_warnings_ignored():
+with known_warnings_ignored():
 
     @torch.autocast("cuda", dtype=torch.float16)
     def decorated_for_another_device(x: Tensor, y: Tensor):

@@ -86,6 +86,11 @@ def default_dtype_in_a_runtime_device(x: Tensor):
         return x @ x
 
 
+def known_device_in_a_runtime_device(x: Tensor):
+    with torch.autocast(x.device.type, dtype=torch.float16), torch.autocast("cpu"):
+        return x @ x
+
+
 def device_is_unknown(x: Tensor):
     with torch.autocast("toaster"):
         return x @ x
@@ -339,6 +344,57 @@ Instead: `with torch.autocast(...):` around the statements""",
     )
 
 
+def test_entering_a_scope_that_is_open_is_refused() -> None:
+    assert_expected_inline(
+        refusal(entered_while_open),
+        """\
+jit_amp: an autocast object entered again while it is still open (eager then leaves autocast on after the outer `with`)
+
+  File "FILE", line N
+def entered_while_open(x: Tensor):
+    with torch.autocast("cpu") as scope:
+         ~~~~~~~~~~~~~~ <--- HERE
+        with scope:
+            y = x @ x
+
+Instead: a second torch.autocast(...)""",
+    )
+
+
+def test_reading_a_field_of_a_scope_is_refused() -> None:
+    assert_expected_inline(
+        refusal(field_is_read),
+        """\
+jit_amp: an autocast object that is used for anything but `with`
+
+  File "FILE", line N
+def field_is_read(x: Tensor):
+    scope = torch.autocast("cpu")
+            ~~~~~~~~~~~~~~ <--- HERE
+    with scope:
+        y = x @ x
+
+Instead: `with torch.autocast(...):` around the statements""",
+    )
+
+
+def test_storing_a_scope_is_refused() -> None:
+    assert_expected_inline(
+        refusal(scope_is_stored),
+        """\
+jit_amp: an autocast object that is used for anything but `with`
+
+  File "FILE", line N
+def scope_is_stored(x: Tensor):
+    scopes = [torch.autocast("cpu"), torch.autocast("cpu", enabled=False)]
+              ~~~~~~~~~~~~~~ <--- HERE
+    for scope in scopes:
+        with scope:
+
+Instead: `with torch.autocast(...):` around the statements""",
+    )
+
+
 def test_entering_by_hand_is_refused() -> None:
     assert_expected_inline(
         refusal(entered_by_hand),
@@ -359,8 +415,7 @@ Instead: `with torch.autocast(...):` around the statements""",
 
 WITHOUT_A_LINE = pytest.mark.xfail(
     strict=True,
-    reason="the node refused (prim::Enter, prim::GetAttr, prim::SetAttr, prim::ListConstruct, "
-    "prim::TupleConstruct) has no source range, so no line is shown",
+    reason="neither prim::TupleConstruct nor an argument has a source range: no line is shown",
 )
 REFUSED: list[Any] = [
     enabled_is_an_argument,
@@ -373,22 +428,23 @@ REFUSED: list[Any] = [
     scope_changes_in_a_loop,
     dtype_is_the_tensors,
     default_dtype_in_a_runtime_device,
+    known_device_in_a_runtime_device,
     device_is_unknown,
     device_has_an_index,
     device_has_no_autocast,
     scope_is_returned,
     entered_by_hand,
+    entered_scope_is_returned,
+    scope_is_stored,
+    field_is_read,
+    field_is_written,
+    entered_while_open,
     RefusedInAMethod(),
     RefusedInASubmodule(),
 ]
 # With what is said of them.
 REFUSED_WITHOUT_A_LINE: list[tuple[Any, str]] = [
-    (entered_scope_is_returned, "an autocast object that is used for anything but `with`"),
     (scope_is_returned_in_a_tuple, "an autocast object that is used for anything but `with`"),
-    (scope_is_stored, "an autocast object that is used for anything but `with`"),
-    (field_is_read, "an autocast object that is used for anything but `with`"),
-    (field_is_written, "an autocast object that is used for anything but `with`"),
-    (entered_while_open, "an autocast object entered again while it is still open"),
     (scope_is_an_argument, "an autocast object that was not made in the scripted code around it"),
 ]
 

@@ -19,8 +19,8 @@ from .support import (
     Place,
     assert_parity,
     autocast_state,
-    eager_warnings_ignored,
     for_scope,
+    known_warnings_ignored,
     tensors_of,
 )
 
@@ -480,9 +480,6 @@ def test_a_scope_whose_ambient_dtype_autocast_cannot_do_says_what_to_write() -> 
         torch.set_autocast_dtype("cpu", before)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="TORCH_WARN in find_scopes: four lines on stderr, no Python warning"
-)
 def test_a_dtype_that_a_scope_cannot_do_is_warned_of_once_in_python(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -502,7 +499,7 @@ def test_the_state_while_scripting_changes_nothing_and_is_kept(ambient: str) -> 
         scripted = jit_amp.script(default_dtype)
         assert autocast_state() == before
         assert str(jit_amp.lowered_graph(default_dtype)) == reference
-        with eager_warnings_ignored():
+        with known_warnings_ignored():
             expected = default_dtype(*inputs)
         assert torch.equal(scripted(*inputs), expected)
     assert scripted(*inputs).dtype == BF16
@@ -531,13 +528,13 @@ def device_given(x: Tensor, y: Tensor, device: str):
         a = x @ y
         b = torch.softmax(a, 0), torch.cat([x, a]), torch.cdist(x, a)
         c = torch.einsum("ij,jk->ik", x, y)
-        with torch.autocast("cpu", enabled=False):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=False):
             d = x @ y
     return a, b, c, d, x @ y
 
 
-def default_dtype_in_a_device_given(x: Tensor, y: Tensor, device: str):
-    with torch.autocast(device, dtype=torch.float16), torch.autocast("cpu"):
+def device_given_around_a_disabled_scope(x: Tensor, y: Tensor, device: str):
+    with torch.autocast(device, dtype=torch.bfloat16), torch.autocast("cpu", enabled=False):
         return x @ y
 
 
@@ -562,34 +559,20 @@ def test_a_scope_may_be_for_a_device_that_is_given(given: str, device: str) -> N
     assert results["none"][0].dtype == low
 
 
-@pytest.mark.parametrize(
-    ("function", "dtype"),
-    [
-        pytest.param(
-            default_dtype_in_a_device_given,
-            F16,
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="check_dynamic is asked of dynamic scopes only: a scope for a known device "
-                "takes the dtype from outside the dynamic one",
-            ),
-        ),
-        pytest.param(
-            device_given_made_elsewhere,
-            BF16,
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="a dynamic scope takes its dtype where it is entered, eager's where it is "
-                "made",
-            ),
-        ),
-    ],
+def test_a_default_dtype_is_the_one_where_a_scope_for_a_given_device_is_made() -> None:
+    results = assert_parity(device_given_made_elsewhere, (*PROGRAMS[0].inputs("cpu"), "cpu"))
+    assert results["none"].dtype == BF16
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=jit_amp.AutocastError,
+    reason="a disabled scope is asked for a dtype that nothing takes from it",
 )
-def test_a_default_dtype_beside_a_device_that_is_given(
-    function: Callable[..., Any], dtype: torch.dtype
-) -> None:
-    results = assert_parity(function, (*PROGRAMS[0].inputs("cpu"), "cpu"))
-    assert results["none"].dtype == dtype
+def test_a_disabled_scope_needs_no_dtype_in_one_for_a_given_device() -> None:
+    inputs = PROGRAMS[0].inputs("cpu")
+    results = assert_parity(device_given_around_a_disabled_scope, (*inputs, "cpu"))
+    assert results["none"].dtype == F32
 
 
 def test_a_device_that_is_given_and_has_no_autocast_is_refused_at_the_call() -> None:
@@ -659,14 +642,15 @@ class Switching(nn.Module):
         return self.inner(x, True), self.inner(x, False)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=jit_amp.AutocastError,
-    reason="a submodule's own forward is lowered, and refused, though only constants reach it",
-)
 def test_a_constant_reaches_a_submodules_scope_as_it_reaches_a_helpers() -> None:
     results = assert_parity(Switching(), (torch.randn(4, 4),))
     assert [t.dtype for t in results["none"]] == [BF16, F32]
+
+
+def test_a_submodule_that_is_refused_on_its_own_says_so_when_it_is_called() -> None:
+    scripted = jit_amp.script(Switching())
+    with pytest.raises((RuntimeError, torch.jit.Error), match="`enabled` is known only at run"):
+        scripted.inner(torch.randn(4, 4), True)
 
 
 @torch.jit.interface
@@ -729,11 +713,6 @@ def test_a_scope_reaches_through_ignored_python() -> None:
     assert [enabled for enabled, _ in results["none"]] == [True, False, False]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="prim::PythonOp has a schema without arguments, so policy_of calls it untouched: "
-    "under an enabled ambient state it runs with autocast suspended",
-)
 def test_the_ambient_state_reaches_through_ignored_python() -> None:
     assert_parity(calls_ignored_python, (torch.randn(4, 4),), ambients=["cpu", "cpu_float16"])
 
