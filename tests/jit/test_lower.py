@@ -629,14 +629,7 @@ def write_between_opaque(x: Tensor, y: Tensor):
     [
         write_between_operands,
         write_to_a_view_between_operands,
-        pytest.param(
-            write_between_lists,
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="jit_amp::cast.list is declared Tensor[] -> Tensor[], pure and without "
-                "aliases: EliminateCommonSubexpression merges the casts over a write to an element",
-            ),
-        ),
+        write_between_lists,
         write_between_opaque_lists,
         write_between_opaque,
     ],
@@ -688,22 +681,26 @@ def test_cudas_reductions_get_a_dtype_and_keep_one_that_is_given() -> None:
         CHECK-DAG:   [[NONE:%[0-9]+]] : NoneType = prim::Constant()
         CHECK:       [[A:%[0-9]+]] : int? = jit_amp::opt_dtype(%x.1, [[NONE]], [[ON]])
         CHECK-NEXT:  aten::sum(%x.1, [[A]])
-        CHECK-NEXT:  aten::softmax(%x.1, {{%[0-9]+}}, [[A]])
+        CHECK:       [[B:%[0-9]+]] : int? = jit_amp::opt_dtype(%x.1, [[NONE]], [[ON]])
+        CHECK-NEXT:  aten::softmax(%x.1, {{%[0-9]+}}, [[B]])
         CHECK:       [[C:%[0-9]+]] : int? = jit_amp::opt_dtype(%x.1, [[F64]], [[ON]])
         CHECK-NEXT:  aten::sum(%x.1, [[C]])
         """,
     )
 
 
-def test_cudas_norm_gets_a_dtype_appended() -> None:
+def test_cudas_norm_is_left_to_the_dispatcher() -> None:
+    # It appends a dtype where the tensor is on CUDA; the overload with one refuses complex numbers.
     check_ir(
         jit_amp.lowered_graph(norms_on_cuda),
         """
         CHECK-LABEL: graph(
-        CHECK:       [[ON:%[0-9]+]] : bool = prim::Constant[value=1]()
-        CHECK:       [[A:%[0-9]+]] : int = jit_amp::first_dtype(%x.1, [[ON]])
-        CHECK-NEXT:  aten::norm(%x.1, {{%[0-9]+}}, [[A]])
-        CHECK-NEXT:  aten::norm(%x.1, {{%[0-9]+}}, {{%[0-9]+}}, {{%[0-9]+}}, [[A]])
+        CHECK-NOT:   aten::norm
+        CHECK:       jit_amp::scoped
+        CHECK-SAME:  devices=["cuda"]
+        CHECK:       return
+        CHECK:       aten::norm({{%[0-9]+}}, {{%[0-9]+}})
+        CHECK:       aten::norm({{%[0-9]+}}, {{%[0-9]+}}, {{%[0-9]+}}, {{%[0-9]+}})
         """,
     )
 
@@ -736,12 +733,6 @@ def test_cudas_reductions_leave_what_is_not_floating_alone(dtype: torch.dtype) -
     assert results["none"][0].dtype == (dtype if dtype.is_complex else torch.int64)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=RuntimeError,
-    reason="first_dtype gives the input's dtype, and norm refuses a complex one: for CPU tensors "
-    "eager's dispatcher never comes to CUDA's kernel, so appends nothing",
-)
 def test_cudas_norm_leaves_a_complex_tensor_on_cpu_alone() -> None:
     results = assert_parity(norms_on_cuda, (torch.randn(3, 3, dtype=torch.complex64),))
     assert results["none"][0].dtype == F32

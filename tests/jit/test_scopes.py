@@ -564,11 +564,6 @@ def test_a_default_dtype_is_the_one_where_a_scope_for_a_given_device_is_made() -
     assert results["none"].dtype == BF16
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=jit_amp.AutocastError,
-    reason="a disabled scope is asked for a dtype that nothing takes from it",
-)
 def test_a_disabled_scope_needs_no_dtype_in_one_for_a_given_device() -> None:
     inputs = PROGRAMS[0].inputs("cpu")
     results = assert_parity(device_given_around_a_disabled_scope, (*inputs, "cpu"))
