@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/constant_pooling.h>
 
 
 #include <functional>
@@ -536,6 +537,7 @@ bool lower(const std::shared_ptr<torch::jit::Graph>& graph, const Scopes& scopes
   for (auto node = scopes.scaffolding.rbegin(); node != scopes.scaffolding.rend(); ++node) {
     (*node)->destroy();
   }
+  ConstantPooling(graph);  // the targets of equal casts are then the same values
   share_casts(graph);
   if (entry.active() && product == Product::in_process) {
     rewriter.suspend_ambient();
