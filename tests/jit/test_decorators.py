@@ -1,111 +1,119 @@
-"""`torch.autocast` as a decorator: a scope around the body."""
+"""torch.autocast as a decorator: of functions, methods, submodules and helpers."""
 
-from collections.abc import Callable
-from typing import Any
+from __future__ import annotations
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 import jit_amp
 
-from .support import assert_parity, known_warnings_ignored, tensors_of
+from .support import assert_parity, assert_same
 
-BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
+
+@torch.autocast("cpu", enabled=False)
+def protected(x: Tensor, w: Tensor) -> Tensor:
+    return functional.linear(x.float(), w)
 
 
 @torch.autocast("cpu", dtype=torch.bfloat16)
-def decorated(x: Tensor, y: Tensor):
-    return x @ y
+def calls_a_protected_helper(x: Tensor, w: Tensor):
+    return functional.linear(x, w), protected(x, w)
 
 
 @torch.autocast("cpu", dtype=torch.bfloat16)
 @torch.autocast("cpu", enabled=False)
-def decorated_twice(x: Tensor, y: Tensor):
-    return x @ y
+def decorated_twice(x: Tensor, w: Tensor) -> Tensor:
+    return x @ w
 
 
-@torch.autocast("cpu", dtype=torch.float16)
-def decorated_with_a_scope_inside(x: Tensor, y: Tensor):
-    a = x @ y
-    with torch.autocast("cpu", enabled=False):
-        b = x @ y
-    with torch.autocast("cpu"):
-        c = x @ y
-    return a, b, c
+def plain(x: Tensor, w: Tensor) -> Tensor:
+    return x @ w
 
 
-with known_warnings_ignored():
-
-    @torch.autocast("cuda", dtype=torch.float16)
-    def decorated_for_another_device(x: Tensor, y: Tensor):
-        return x @ y
+decorated_elsewhere = torch.autocast("cpu", dtype=torch.bfloat16)(plain)
 
 
-def calls_decorated_helpers(x: Tensor, y: Tensor):
-    a = decorated(x, y)
-    with torch.autocast("cpu", dtype=torch.float16):
-        b = decorated(x, y)
-        c = x @ y
-    return a, b, c, decorated_twice(x, y), x @ y
+def uses_both(x: Tensor, w: Tensor):
+    return plain(x, w), decorated_elsewhere(x, w)
 
 
-@pytest.mark.parametrize(
-    ("function", "dtypes"),
-    [
-        (decorated, [BF16]),
-        (decorated_twice, [F32]),
-        (decorated_with_a_scope_inside, [F16, F32, F16]),
-        (decorated_for_another_device, [F32]),
-        (calls_decorated_helpers, [BF16, BF16, F16, F32, F32]),
-    ],
-)
-def test_a_decorator_is_a_scope_around_the_function(
-    function: Callable[..., Any], dtypes: list[torch.dtype]
-) -> None:
-    results = assert_parity(function, (torch.randn(3, 3), torch.randn(3, 3)))
-    assert [t.dtype for t in tensors_of(results["none"])] == dtypes
+@torch.autocast("cpu", dtype=torch.bfloat16)
+@torch.jit.script
+def above_script(x: Tensor, w: Tensor) -> Tensor:
+    return x @ w
 
 
-class DecoratedForward(nn.Module):
+class Protected(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.linear = nn.Linear(3, 3).requires_grad_(False)
-
-    @torch.autocast("cpu", dtype=torch.bfloat16)
-    def forward(self, x: Tensor):
-        return self.linear(x), self.outside(x)
+        self.linear = nn.Linear(4, 4)
 
     @torch.autocast("cpu", enabled=False)
-    def outside(self, x: Tensor):
-        return self.linear(x)
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.relu(self.linear(x.float()))
 
 
-class AroundDecorated(nn.Module):
+class Model(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.inner = DecoratedForward()
+        self.first, self.second, self.linear = Protected(), Protected(), nn.Linear(4, 4)
+
+    @torch.autocast("cpu", dtype=torch.bfloat16)
+    def method(self, x: Tensor) -> Tensor:
+        return self.linear(x)
 
     def forward(self, x: Tensor):
-        return self.inner(x), self.inner.linear(x)
+        a = self.method(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return a, self.first(x), self.second(x), self.linear(x), protected(x, x)
+
+
+INPUTS = (torch.randn(4, 4), torch.randn(4, 4))
 
 
 @pytest.mark.parametrize(
-    ("module", "dtypes"), [(DecoratedForward, [BF16, F32]), (AroundDecorated, [BF16, F32, F32])]
+    "function",
+    [protected, calls_a_protected_helper, decorated_twice, decorated_elsewhere, uses_both],
+    ids=lambda function: function.__name__,
 )
-def test_a_decorator_is_a_scope_around_the_method(
-    module: type[nn.Module], dtypes: list[torch.dtype]
-) -> None:
-    results = assert_parity(module(), (torch.randn(3, 3),))
-    assert [t.dtype for t in tensors_of(results["none"])] == dtypes
+def test_a_decorated_function_has_its_scope(function) -> None:
+    assert_parity(function, INPUTS)
 
 
-def test_scripting_leaves_a_decorated_function_and_its_class_as_they_were() -> None:
-    forward = DecoratedForward.forward
-    module, x = AroundDecorated(), torch.randn(3, 3)
-    jit_amp.script(module)
-    jit_amp.script(decorated)
-    assert DecoratedForward.forward is forward
-    assert "forward" not in vars(module.inner)
-    assert module(x)[0][0].dtype == BF16
-    assert decorated(x, x).dtype == BF16
+def test_a_decorator_above_torch_jit_script_has_its_scope() -> None:
+    assert_same(jit_amp.script(above_script)(*INPUTS), above_script(*INPUTS), "above")
+
+
+def test_a_decorator_below_jit_amp_script_has_its_scope() -> None:
+    below = jit_amp.script(torch.autocast("cpu", dtype=torch.bfloat16)(plain))
+    assert below(*INPUTS).dtype is torch.bfloat16
+
+
+def test_decorated_methods_and_submodules_have_their_scopes() -> None:
+    assert_parity(Model(), (torch.randn(4, 4),))
+
+
+def test_a_decorated_module_freezes_with_its_scope() -> None:
+    model, x = Model().eval(), torch.randn(4, 4)
+    assert_same(jit_amp.freeze(model, example_inputs=(x,))(x), model(x), "frozen")
+
+
+def test_a_scope_of_a_decorator_is_saved_with_the_module(tmp_path) -> None:
+    model, x = Model(), torch.randn(4, 4)
+    jit_amp.script(model).save(str(tmp_path / "model.pt"))
+    again = jit_amp.script(torch.jit.load(tmp_path / "model.pt"))
+    assert_same(again(x), model(x), "saved and loaded")
+
+
+def test_scripting_leaves_the_class_as_it_was() -> None:
+    forward = Protected.forward
+    jit_amp.script(Protected())
+    assert Protected.forward is forward
+
+
+def test_an_instances_decorated_forward_has_its_scope() -> None:
+    model, x = nn.Linear(4, 4), torch.randn(2, 4)
+    model.forward = torch.autocast("cpu", dtype=torch.bfloat16)(model.forward)  # type: ignore
+    assert jit_amp.script(model)(x).dtype is model(x).dtype is torch.bfloat16
