@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import jit_amp
 
-warnings.filterwarnings("ignore", "`torch.jit.[a-z_]+` is", DeprecationWarning)
+warnings.filterwarnings("ignore", "`torch.jit.[a-z_]+` is deprecated")
 warnings.filterwarnings("ignore", "Lite Interpreter is deprecated", DeprecationWarning)
 
 HERE = Path(__file__).parent

@@ -16,7 +16,7 @@ import warnings
 import torch
 from torch.jit.mobile import _load_for_lite_interpreter
 
-warnings.filterwarnings("ignore", "`torch.jit.[a-z_]+` is", DeprecationWarning)
+warnings.filterwarnings("ignore", "`torch.jit.[a-z_]+` is deprecated")
 
 
 def main(inputs: str, outputs: str, frozen: str, lite: str) -> None:
