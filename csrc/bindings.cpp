@@ -17,29 +17,37 @@ using torch::jit::GraphFunction;
 using torch::jit::Module;
 using torch::jit::StrongFunctionPtr;
 
+// Runs `work` with PyTorch's C++ warnings as Python's.
+template <typename Work>
+auto warning_in_python(const Work& work) {
+  torch::PyWarningHandler warnings;
+  try {
+    return work();
+  } catch (...) {
+    warnings.set_in_exception();
+    throw;
+  }
+}
+
 // device_type, dtype, enabled: as torch.autocast takes them.
 using Scope = std::tuple<std::string, std::optional<at::ScalarType>, bool>;
 
 std::vector<jit_amp::Around> around(const std::vector<Scope>& scopes) {
   std::vector<jit_amp::Around> result;
   for (const auto& [device_type, dtype, enabled] : scopes) {
-    result.push_back({device_type,
-                      dtype ? std::optional(static_cast<int64_t>(*dtype)) : std::nullopt,
-                      enabled});
+    result.push_back(
+        {device_type, dtype ? std::optional(static_cast<int64_t>(*dtype)) : std::nullopt, enabled});
   }
   return result;
 }
 
 PYBIND11_MODULE(_C, m) {
   py::register_exception<jit_amp::AutocastError>(m, "AutocastError", PyExc_RuntimeError);
-  m.def("lower_function",
-        [](const StrongFunctionPtr& function) {
-          const torch::PyWarningHandler warnings;
-          return jit_amp::lowered_copy(function);
-        });
+  m.def("lower_function", [](const StrongFunctionPtr& function) {
+    return warning_in_python([&] { return jit_amp::lowered_copy(function); });
+  });
   m.def("lower_module", [](const Module& module) {
-    const torch::PyWarningHandler warnings;
-    return jit_amp::lowered_copy(module);
+    return warning_in_python([&] { return jit_amp::lowered_copy(module); });
   });
   m.def("lowered_graph", [](const StrongFunctionPtr& function, bool cpu, bool cuda) {
     return jit_amp::lowered_graph(torch::jit::toGraphFunction(*function.function_), cpu, cuda);
@@ -59,8 +67,8 @@ PYBIND11_MODULE(_C, m) {
       stack.erase(stack.begin());  // self
       stacks.push_back(std::move(stack));
     }
-    const torch::PyWarningHandler warnings;
-    return jit_amp::freeze(module, preserved_attrs, stacks, optimize_numerics);
+    return warning_in_python(
+        [&] { return jit_amp::freeze(module, preserved_attrs, stacks, optimize_numerics); });
   });
   m.def("enclosed_function",
         [](const StrongFunctionPtr& function, const std::shared_ptr<torch::jit::Graph>& pattern,

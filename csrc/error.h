@@ -18,7 +18,9 @@ struct AutocastError : std::runtime_error {
 // The nearest node to `node` that has a line of source: itself, what makes its operands, what comes
 // before it, what it is part of.
 inline const torch::jit::Node* located(const torch::jit::Node* node) {
-  const auto has_line = [](const torch::jit::Node* n) { return n->sourceRange().source() != nullptr; };
+  const auto has_line = [](const torch::jit::Node* n) {
+    return n->sourceRange().source() != nullptr;
+  };
   while (node && !has_line(node)) {
     for (const torch::jit::Value* input : node->inputs()) {
       if (has_line(input->node()) && input->node()->kind() != torch::jit::prim::Constant) {

@@ -1,5 +1,7 @@
 """Autocast in TorchScript that means exactly what it means in eager."""
 
+import torch as _torch  # noqa: F401  (the extension links against what it loads)
+
 from jit_amp import policy
 from jit_amp._C import AutocastError
 from jit_amp._freeze import freeze

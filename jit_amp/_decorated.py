@@ -49,7 +49,7 @@ def pattern() -> torch._C.Graph:
     return torch.jit.script(_pattern.scope).graph
 
 
-def enclosed_function(func: ScriptFunction[..., Any], scopes: list[_Around]) -> Any:
+def enclosed_function(func: Any, scopes: list[_Around]) -> Any:
     """A copy of a scripted function inside scopes."""
     return _C.enclosed_function(func, pattern(), scopes)
 
@@ -70,7 +70,9 @@ def _try_compile_fn(original: Callable[..., Any]) -> Callable[..., Any]:
 def _owners(module: torch.nn.Module) -> Iterator[Any]:
     for child in module.modules():
         yield child
-        yield from (cls for cls in type(child).__mro__ if cls.__module__ != "torch.nn.modules.module")
+        yield from (
+            cls for cls in type(child).__mro__ if cls.__module__ != "torch.nn.modules.module"
+        )
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.jit import RecursiveScriptModule, ScriptModule
+from torch.jit import ScriptModule
 from torch.jit._recursive import wrap_cpp_module
 
 from jit_amp import _C
@@ -19,12 +19,12 @@ def freeze(
     *,
     example_inputs: Sequence[Any] | None = None,
     optimize_numerics: bool = True,
-) -> RecursiveScriptModule:
+) -> Any:
     """Freezes a module, as ``torch.jit.freeze`` does, with its autocast scopes resolved.
 
     What it returns holds stock operators only, no scope and no operator of jit_amp's, and each
     weight as a constant in the dtype in which it is used. It can be saved and loaded where jit_amp
-    is not: Python, libtorch, the lite interpreter. Call it outside any autocast: its scopes are
+    is not: Python, libtorch, the lite interpreter. It is a ``RecursiveScriptModule``. Call it outside any autocast: its scopes are
     part of it already.
 
     Args:
@@ -59,4 +59,4 @@ def freeze(
         frozen = _C.freeze_module(
             scripted._c, list(preserved_attrs or []), examples, optimize_numerics
         )
-    return wrap_cpp_module(frozen)
+    return wrap_cpp_module(frozen)  # type: ignore[no-untyped-call]

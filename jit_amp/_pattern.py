@@ -1,4 +1,4 @@
-"""The scope that jit_amp models its own scopes on; TorchScript compiles source, so it stands here."""
+"""The scope that jit_amp models its own on; TorchScript compiles source, so it stands here."""
 
 import torch
 

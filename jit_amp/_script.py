@@ -13,14 +13,14 @@ from torch.jit._recursive import wrap_cpp_module
 from jit_amp import _C, _decorated
 
 
-def _scripted(obj: Any) -> ScriptFunction[..., Any] | ScriptModule:
-    """Returns `obj` in TorchScript, with the scopes of autocast decorators where they stand."""
+def _scripted(obj: Any) -> Any:
+    """Returns `obj` as a ScriptFunction or ScriptModule, autocast decorators being scopes of it."""
     if isinstance(obj, (ScriptFunction, ScriptModule)):
         return obj
     inner, scopes = _decorated.unwrap(obj)
     with _decorated.compiling(obj):
         scripted = inner if isinstance(inner, ScriptFunction) else _compiled(inner)
-    if isinstance(obj, torch.nn.Module):
+    if isinstance(scripted, ScriptModule):
         methods = _decorated.decorated_methods(obj, scripted)
         if not methods:
             return scripted
@@ -43,14 +43,14 @@ def _compiled(obj: Any) -> Any:
         name = getattr(obj, "__qualname__", type(obj).__qualname__)
         raise _C.AutocastError(
             f"jit_amp: `{name}`: PyTorch's own compiler fails on it\n\n"
-            "  It does so on a `return`, `break` or `continue` in a branch inside a `with` block.\n\n"
+            "  It does so on a `return`, `break` or `continue` in a branch inside a `with`.\n\n"
             "Instead: set a variable in the branch, and return it after the `with` block"
         ) from error
 
 
-def _wrap(module: torch._C.ScriptModule, like: ScriptModule) -> ScriptModule:
+def _wrap(module: torch._C.ScriptModule, like: ScriptModule) -> Any:
     """Wraps a copy of `like`'s C++ module, with the Python attributes that `like` has besides."""
-    wrapped = wrap_cpp_module(module)
+    wrapped = wrap_cpp_module(module)  # type: ignore[no-untyped-call]
     originals = dict(like.named_modules())
     for path, copy in wrapped.named_modules():
         original = originals[path]

@@ -1,7 +1,7 @@
 """What autocast does to each operator: the tables, their drift, and policies of your own.
 
-``python -m jit_amp.policy`` holds the tables against the running dispatcher and lists every overload
-that has an autocast kernel and no policy, and every policy whose overload has no autocast kernel.
+``python -m jit_amp.policy`` holds the tables against the running dispatcher and lists every
+overload that has an autocast kernel and no policy, and every policy whose overload has no kernel.
 Such an operator is opaque to jit_amp: right in process, refused in export.
 """
 

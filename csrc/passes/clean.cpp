@@ -2,6 +2,7 @@
 
 #include <torch/csrc/jit/ir/alias_analysis.h>
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 
@@ -19,11 +20,23 @@ struct Pair {
   Node* again;
 };
 
+// Whether the node may change how a cast is recorded for autograd: entering or leaving no_grad, or
+// code that is not seen.
+bool changes_mode(const Node* node) {
+  const auto inside = [](const Block* block) {
+    return std::any_of(block->nodes().begin(), block->nodes().end(), changes_mode);
+  };
+  return node->kind() == prim::Enter || node->kind() == prim::Exit ||
+         node->kind() == Symbol::aten("set_grad_enabled") || node->kind() == prim::PythonOp ||
+         node->kind() == prim::CallMethod || node->kind() == prim::CallFunction ||
+         node->kind() == ops::scoped_effect ||
+         std::any_of(node->blocks().begin(), node->blocks().end(), inside);
+}
+
 // Equal casts, each with the one that dominates it. `seen` holds those of the blocks around.
 void find_equal(Block* block, std::map<Key, Node*> seen, std::vector<Pair>& pairs) {
   for (Node* node : block->nodes()) {
-    if (node->kind() == ops::cast &&
-        node->output()->type()->kind() == c10::TypeKind::TensorType) {
+    if (node->kind() == ops::cast && node->output()->type()->kind() == c10::TypeKind::TensorType) {
       const auto [at, is_new] =
           seen.emplace(Key{node->input(0), node->input(1), node->input(2)}, node);
       if (!is_new) {
@@ -32,6 +45,9 @@ void find_equal(Block* block, std::map<Key, Node*> seen, std::vector<Pair>& pair
     }
     for (Block* inner : node->blocks()) {
       find_equal(inner, seen, pairs);
+    }
+    if (changes_mode(node)) {
+      seen.clear();
     }
   }
 }

@@ -152,11 +152,10 @@ void check_contracted(Node* einsum, const std::vector<int64_t>& dimensions) {
   Graph* graph = einsum->owningGraph();
   const WithInsertPoint here(einsum);
   for (const int64_t dimension : dimensions) {
-    Node* call = graph->insertNode(graph->create(
-        prim::CallFunction, {list->input(0), graph->insertConstant(dimension)}, 1));
+    Node* call = graph->insertNode(
+        graph->create(prim::CallFunction, {list->input(0), graph->insertConstant(dimension)}, 1));
     call->output()->setType(c10::NoneType::get());
-    replace_by(call, kComposites, "check_contracted",
-               *definition(kComposites, "check_contracted"));
+    replace_by(call, kComposites, "check_contracted", *definition(kComposites, "check_contracted"));
   }
 }
 

@@ -4,8 +4,8 @@
 // dispatcher sees to that (`jit_amp::scoped`); an exported graph has to hold the result. Where the
 // composite has a definition (definitions.h, kComposites), the definition is lowered under the
 // scope's state and put in its place. For LSTM and einsum on CPU a cast of the operands is exactly
-// what happens: oneDNN's LSTM takes all operands in the reduced dtype, einsum of two operands is one
-// `bmm`. What is left opaque, seal refuses.
+// what happens: oneDNN's LSTM takes all operands in the reduced dtype, einsum of two operands is
+// one `bmm`. What is left opaque, seal refuses.
 //
 // Works on a frozen graph, where weights are constants. Must run after: lower (as
 // Product::exported). Must run before: facts, seal.

@@ -1,10 +1,11 @@
 // Operators in terms of others, in TorchScript.
 //
-// kDefinitions: what jit_amp's own operators mean; seal puts it in their place. They mirror ATen/autocast_mode.h: is_eligible, cached_cast, promote_type, set_opt_dtype,
-// fp32_append_dtype. A dtype is a number there: 6 is float32, 7 is float64 (c10/core/ScalarType.h).
+// kDefinitions: what jit_amp's own operators mean; seal puts it in their place. They mirror
+// ATen/autocast_mode.h: is_eligible, cached_cast, promote_type, set_opt_dtype, fp32_append_dtype. A
+// dtype is a number there: 6 is float32, 7 is float64 (c10/core/ScalarType.h).
 //
-// kComposites: what composite operators of ATen do, as far as autocast can see it; decompose puts it
-// in their place. They mirror aten/src/ATen/native/RNN.cpp (the path for CPU without oneDNN),
+// kComposites: what composite operators of ATen do, as far as autocast can see it; decompose puts
+// it in their place. They mirror aten/src/ATen/native/RNN.cpp (the path for CPU without oneDNN),
 // PadNd.cpp, LossNLL.cpp and transformers/transformer.cpp.
 #pragma once
 

@@ -44,8 +44,8 @@ void read_profile(Block* block, Block* copy, Facts& facts) {
         continue;  // not reached
       }
       facts.join(node->input(i),
-                 {type->scalarType(), type->device() ? std::optional(type->device()->type())
-                                                     : std::nullopt});
+                 {type->scalarType(),
+                  type->device() ? std::optional(type->device()->type()) : std::nullopt});
     }
   };
   for (Node* node : block->nodes()) {

@@ -19,8 +19,8 @@ namespace jit_amp {
 
 std::shared_ptr<torch::jit::Graph> flatten(torch::jit::GraphFunction& function);
 
-// Whether `type` is one of the classes that TorchScript makes of torch.autocast, torch.amp.autocast,
-// torch.cuda.amp.autocast and torch.cpu.amp.autocast.
+// Whether `type` is one of the classes that TorchScript makes of torch.autocast,
+// torch.amp.autocast, torch.cuda.amp.autocast and torch.cpu.amp.autocast.
 bool is_autocast_class(const c10::TypePtr& type);
 
 }  // namespace jit_amp

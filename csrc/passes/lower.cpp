@@ -5,7 +5,6 @@
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/constant_pooling.h>
 
-
 #include <functional>
 #include <unordered_set>
 
@@ -79,8 +78,7 @@ std::optional<Plan> decide(Node* node, const State& state, const State& entry, P
     }
     const bool known_device = device == DeviceType::CPU || device == DeviceType::CUDA;
     if (policy == Policy::opaque || policy == Policy::banned ||
-        policy == Policy::fp32_append_dtype ||
-        (!known_device && policy != Policy::untouched)) {
+        policy == Policy::fp32_append_dtype || (!known_device && policy != Policy::untouched)) {
       plan.opaque = true;
     } else if (device == DeviceType::CPU) {
       plan.cpu = policy;
@@ -125,7 +123,9 @@ bool is_pure(const Node* node, Product product) {
       (node->isNondeterministic() && product != Product::exported)) {
     return false;
   }
-  const auto aliases = [](const c10::Argument& argument) { return argument.alias_info() != nullptr; };
+  const auto aliases = [](const c10::Argument& argument) {
+    return argument.alias_info() != nullptr;
+  };
   return std::none_of(schema->arguments().begin(), schema->arguments().end(), aliases) &&
          std::none_of(schema->returns().begin(), schema->returns().end(), aliases);
 }
@@ -204,9 +204,8 @@ class Rewriter {
     // What reads the ambient state stays outside.
     for (Node* inner : std::vector<Node*>(body->nodes().begin(), body->nodes().end())) {
       if (inner->kind() == ops::ambient_dtype) {
-        Node* outer = graph_->createClone(inner, [&](Value* name) {
-          return graph_->insertConstant(*toIValue(name));
-        });
+        Node* outer = graph_->createClone(
+            inner, [&](Value* name) { return graph_->insertConstant(*toIValue(name)); });
         outer->insertBefore(node);
         node->addInput(outer->output());
         inner->output()->replaceAllUsesWith(body->addInput()->setType(c10::IntType::get()));
@@ -243,9 +242,9 @@ class Rewriter {
       if (scope.overridden.count(device) || !scope.inside.count(device)) {
         continue;
       }
-      Value* named = owner_->insert(
-          aten::eq, {owned(scope.device_name),
-                     std::string(c10::DeviceTypeName(device, /*lower_case=*/true))});
+      Value* named =
+          owner_->insert(aten::eq, {owned(scope.device_name),
+                                    std::string(c10::DeviceTypeName(device, /*lower_case=*/true))});
       Node* choice = owner_->insertNode(owner_->create(prim::If, {named}, 1));
       choice->output()->setType(type);
       const auto branch = [&](const std::function<Value*()>& value) {
@@ -260,10 +259,9 @@ class Rewriter {
   }
 
   Value* enabled(const State& state, DeviceType device) {
-    return chosen(state, device, c10::BoolType::get(),
-                  owner_->insertConstant(state.at(device).enabled), [&](const DeviceState& inside) {
-                    return owner_->insertConstant(inside.enabled);
-                  });
+    return chosen(
+        state, device, c10::BoolType::get(), owner_->insertConstant(state.at(device).enabled),
+        [&](const DeviceState& inside) { return owner_->insertConstant(inside.enabled); });
   }
 
   Value* dtype(const State& state, DeviceType device) {
@@ -274,9 +272,7 @@ class Rewriter {
   // The dtype to cast to where autocast is on for the device, None where it is off.
   Value* dtype_if_enabled(const State& state, DeviceType device,
                           const std::function<Value*(const DeviceState&)>& target) {
-    const auto value = [&](const DeviceState& at) {
-      return at.enabled ? target(at) : none();
-    };
+    const auto value = [&](const DeviceState& at) { return at.enabled ? target(at) : none(); };
     if (state.dynamic.empty()) {
       return value(state.at(device));
     }
@@ -297,8 +293,7 @@ class Rewriter {
         node = graph_->create(ops::ambient_dtype, 1);
         graph_->block()->prependNode(node);
         const WithInsertPoint here(node);
-        node->addInput(
-            graph_->insertConstant(c10::DeviceTypeName(device, /*lower_case=*/true)));
+        node->addInput(graph_->insertConstant(c10::DeviceTypeName(device, /*lower_case=*/true)));
       }
       node->output()->setType(c10::IntType::get());
       value = node->output();
@@ -306,9 +301,7 @@ class Rewriter {
     return owned(value);
   }
 
-  Value* owned(Value* value) {
-    return owner_ == value->owningGraph() ? value : imported(value);
-  }
+  Value* owned(Value* value) { return owner_ == value->owningGraph() ? value : imported(value); }
 
   // A value of the outer graph as one of a forked subgraph: one more operand of the fork.
   Value* imported(Value* value) {
@@ -330,13 +323,13 @@ class Rewriter {
         return dtype_if_enabled(*plan.state, device,
                                 [&](const DeviceState&) { return dtype_constant(c10::kFloat); });
       case Policy::promote:
-        return insert(plan.node, ops::widest,
-                      {all_tensors(plan.node),
-                       dtype_if_enabled(
-                           *plan.state, device,
-                           [&](const DeviceState& at) { return static_dtype(at, device); }),
-                       owner_->insertConstant(c10::DeviceTypeName(device, /*lower_case=*/true))},
-                      c10::OptionalType::create(c10::IntType::get()));
+        return insert(
+            plan.node, ops::widest,
+            {all_tensors(plan.node),
+             dtype_if_enabled(*plan.state, device,
+                              [&](const DeviceState& at) { return static_dtype(at, device); }),
+             owner_->insertConstant(c10::DeviceTypeName(device, /*lower_case=*/true))},
+            c10::OptionalType::create(c10::IntType::get()));
       default:
         return nullptr;
     }
@@ -413,10 +406,11 @@ class Rewriter {
     const bool asks_enabled = plan.node->output()->type()->kind() == c10::TypeKind::BoolType;
     const bool there = *plan.query != DeviceType::CUDA || at::hasCUDA();
     if (!asks_enabled && !at.dtype_known) {
-      throw refusal(plan.node,
-                    "the autocast dtype inside a scope without one, inside a scope whose device_type "
-                    "is known only at run time",
-                    "the inner scope with a dtype");
+      throw refusal(
+          plan.node,
+          "the autocast dtype inside a scope without one, inside a scope whose device_type "
+          "is known only at run time",
+          "the inner scope with a dtype");
     }
     Value* value = !asks_enabled ? dtype(*plan.state, *plan.query)
                    : there       ? enabled(*plan.state, *plan.query)
@@ -431,9 +425,10 @@ class Rewriter {
     const auto& formals = node->schema().arguments();
     for (size_t i = 0; i < formals.size(); ++i) {
       if (formals[i].name() == "dtype") {
-        node->replaceInput(i, insert(node, ops::opt_dtype,
-                                     {node->input(0), node->input(i), enabled(*plan.state, DeviceType::CUDA)},
-                                     c10::OptionalType::create(c10::IntType::get())));
+        node->replaceInput(
+            i, insert(node, ops::opt_dtype,
+                      {node->input(0), node->input(i), enabled(*plan.state, DeviceType::CUDA)},
+                      c10::OptionalType::create(c10::IntType::get())));
       }
     }
   }
@@ -481,8 +476,8 @@ class Rewriter {
       inputs.push_back(dtype(*plan.state, device));
     }
     inputs.insert(inputs.end(), outside.begin(), outside.end());
-    Node* scoped = owner_->create(
-        is_pure(node, product_) ? ops::scoped : ops::scoped_effect, inputs, node->outputs().size());
+    Node* scoped = owner_->create(is_pure(node, product_) ? ops::scoped : ops::scoped_effect,
+                                  inputs, node->outputs().size());
     scoped->copyMetadata(node);
     scoped->g_(attr::Subgraph, subgraph);
     scoped->ss_(ops::devices, devices);

@@ -118,14 +118,20 @@ bool takes_tensor(const c10::FunctionSchema& schema) {
 
 // Nodes without a schema: the language itself. Calls are not among them.
 bool is_structural(c10::Symbol kind) {
-  static const std::unordered_set<c10::Symbol> kinds{
-      prim::Constant,        prim::If,           prim::Loop,          prim::ListConstruct,
-      prim::ListUnpack,      prim::TupleConstruct, prim::TupleUnpack, prim::TupleIndex,
-      prim::TupleSlice,      prim::DictConstruct, prim::GetAttr,      prim::SetAttr,
-      prim::HasAttr,         prim::CreateObject, prim::Return,        prim::Param,
-      prim::unchecked_cast,  prim::isinstance,   prim::RaiseException, prim::Print,
-      prim::Uninitialized,   prim::fork,         prim::Enter,         prim::Exit,
-      prim::Store,           prim::Load,         prim::Closure};
+  static const std::unordered_set<c10::Symbol> kinds{prim::Constant,       prim::If,
+                                                     prim::Loop,           prim::ListConstruct,
+                                                     prim::ListUnpack,     prim::TupleConstruct,
+                                                     prim::TupleUnpack,    prim::TupleIndex,
+                                                     prim::TupleSlice,     prim::DictConstruct,
+                                                     prim::GetAttr,        prim::SetAttr,
+                                                     prim::HasAttr,        prim::CreateObject,
+                                                     prim::Return,         prim::Param,
+                                                     prim::unchecked_cast, prim::isinstance,
+                                                     prim::RaiseException, prim::Print,
+                                                     prim::Uninitialized,  prim::fork,
+                                                     prim::Enter,          prim::Exit,
+                                                     prim::Store,          prim::Load,
+                                                     prim::Closure};
   return kinds.count(kind) != 0;
 }
 

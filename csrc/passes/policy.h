@@ -1,10 +1,10 @@
 // policy: what autocast does to an operator, per device and exact overload.
 //
-// The answers are PyTorch's. CUDA's lists come from the macros of the installed ATen/autocast_mode.h;
-// CPU's stand in cpu_policy.inc, because PyTorch has them only in a .cpp file
-// (aten/src/ATen/autocast_mode.cpp). Policies that a user states for an operator come before them. An
-// operator that nobody knows is `untouched` only if observed.inc says that it was seen to reach no
-// operator that autocast casts; else it is `opaque`.
+// The answers are PyTorch's. CUDA's lists come from the macros of the installed
+// ATen/autocast_mode.h; CPU's stand in cpu_policy.inc, because PyTorch has them only in a .cpp file
+// (aten/src/ATen/autocast_mode.cpp). Policies that a user states for an operator come before them.
+// An operator that nobody knows is `untouched` only if observed.inc says that it was seen to reach
+// no operator that autocast casts; else it is `opaque`.
 //
 // An analysis: it looks at one node and changes nothing.
 #pragma once

@@ -18,9 +18,9 @@ constexpr const char* kConstantHelp =
 
 // An autocast object as its constructor made it.
 struct Instance {
-  Value* device_name = nullptr;  // where the device is known at run time only
+  Value* device_name = nullptr;                   // where the device is known at run time only
   std::map<c10::DeviceType, DeviceState> inside;  // what entering it sets, per possible device
-  bool entered = false;  // between Enter and Exit
+  bool entered = false;                           // between Enter and Exit
 };
 
 // One `with` that is open: what it entered, and what leaving it restores.
@@ -113,11 +113,10 @@ class Finder {
       inside.dtype = static_cast<c10::ScalarType>(given["dtype"].toInt());
     } else {
       inside.dtype = current_.at(device).dtype;
-      inside.dtype_known = current_.at(device).dtype_known &&
-                           std::all_of(current_.dynamic.begin(), current_.dynamic.end(),
-                                       [&](const Dynamic& scope) {
-                                         return scope.overridden.count(device) != 0;
-                                       });
+      inside.dtype_known =
+          current_.at(device).dtype_known &&
+          std::all_of(current_.dynamic.begin(), current_.dynamic.end(),
+                      [&](const Dynamic& scope) { return scope.overridden.count(device) != 0; });
       if (inside.enabled && !inside.dtype_known) {
         throw refusal(node,
                       "an autocast scope without a dtype inside one whose device_type is known "

@@ -30,13 +30,14 @@ namespace jit_amp {
 struct DeviceState {
   bool enabled = false;
   std::optional<c10::ScalarType> dtype = std::nullopt;
-  bool dtype_known = true;  // not where a dynamic scope around decides; then it must not be asked for
+  bool dtype_known =
+      true;  // not where a dynamic scope around decides; then it must not be asked for
   bool operator==(const DeviceState&) const = default;
 };
 
 // An open scope whose device is known at run time only, such as `torch.autocast(x.device.type)`.
 struct Dynamic {
-  torch::jit::Value* device_name;  // a str of the graph
+  torch::jit::Value* device_name;                 // a str of the graph
   std::map<c10::DeviceType, DeviceState> inside;  // for CPU and CUDA, whichever it is
   std::set<c10::DeviceType> overridden{};         // by scopes inside that name these devices
   bool operator==(const Dynamic&) const = default;

@@ -22,8 +22,7 @@ using namespace torch::jit;
 
 class Sealer {
  public:
-  Sealer(const std::shared_ptr<Graph>& graph, const Facts& facts)
-      : graph_(graph), facts_(facts) {
+  Sealer(const std::shared_ptr<Graph>& graph, const Facts& facts) : graph_(graph), facts_(facts) {
     const AliasDb aliases(graph);
     for (Node* node : all_nodes(*graph)) {
       if (node->kind() == prim::ListConstruct && !aliases.hasWriters(node->output())) {
@@ -69,13 +68,14 @@ class Sealer {
   // `x.device.type` of a tensor whose device is known.
   void answer_device_names() {
     for (Node* node : all_nodes(*graph_)) {
-      if (node->kind() != c10::Symbol::prim("type") || node->input()->node()->kind() != prim::device) {
+      if (node->kind() != c10::Symbol::prim("type") ||
+          node->input()->node()->kind() != prim::device) {
         continue;
       }
       if (const auto device = facts_.of(node->input()->node()->input()).device) {
         const WithInsertPoint here(node);
-        node->output()->replaceAllUsesWith(node->owningGraph()->insertConstant(
-            c10::DeviceTypeName(*device, /*lower_case=*/true)));
+        node->output()->replaceAllUsesWith(
+            node->owningGraph()->insertConstant(c10::DeviceTypeName(*device, /*lower_case=*/true)));
       }
     }
   }
@@ -118,16 +118,15 @@ class Sealer {
   // A list that is made in the graph is cast element by element, so that facts apply to each.
   void simplify(Node* cast) {
     Node* list = cast->input(0)->node();
-    if (!fixed_lists_.count(list) ||
-        cast->output()->type()->kind() != c10::TypeKind::ListType) {
+    if (!fixed_lists_.count(list) || cast->output()->type()->kind() != c10::TypeKind::ListType) {
       return;
     }
     Graph* graph = cast->owningGraph();
     const WithInsertPoint here(cast);
     std::vector<Value*> elements;
     for (Value* element : list->inputs()) {
-      Node* one = graph->insertNode(
-          graph->create(ops::cast, {element, cast->input(1), cast->input(2)}, 1));
+      Node* one =
+          graph->insertNode(graph->create(ops::cast, {element, cast->input(1), cast->input(2)}, 1));
       one->copyMetadata(cast);
       one->output()->setType(c10::TensorType::get());
       elements.push_back(one->output());
@@ -144,8 +143,8 @@ class Sealer {
              : kind == c10::TypeKind::OptionalType ? "cast_optional"
                                                    : "cast_list";
     }
-    return node->kind() == ops::widest        ? "widest"
-           : node->kind() == ops::opt_dtype   ? "opt_dtype"
+    return node->kind() == ops::widest         ? "widest"
+           : node->kind() == ops::opt_dtype    ? "opt_dtype"
            : node->kind() == ops::known_device ? "known_device"
                                                : nullptr;
   }
@@ -216,12 +215,12 @@ class Sealer {
           "this module was frozen by jit_amp with an example whose `", input->debugNameBase(),
           "` is ", *fact.dtype, " on ", c10::DeviceTypeName(*fact.device, true),
           ": freeze it with an example of the other dtype or device too, or with none");
-      Node* call = graph_->insertNode(graph_->create(
-          prim::CallFunction,
-          {input, graph_->insertConstant(static_cast<int64_t>(*fact.dtype)),
-           graph_->insertConstant(*fact.device == c10::DeviceType::CUDA),
-           graph_->insertConstant(message)},
-          1));
+      Node* call = graph_->insertNode(
+          graph_->create(prim::CallFunction,
+                         {input, graph_->insertConstant(static_cast<int64_t>(*fact.dtype)),
+                          graph_->insertConstant(*fact.device == c10::DeviceType::CUDA),
+                          graph_->insertConstant(message)},
+                         1));
       call->output()->setType(c10::NoneType::get());
       replace_by(call, kDefinitions, "check_input", *definition(kDefinitions, "check_input"));
     }

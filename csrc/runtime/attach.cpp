@@ -76,17 +76,17 @@ std::shared_ptr<Graph> lowered(const std::shared_ptr<Graph>& flat, Ambient ambie
 
 void attach(GraphFunction& fresh, GraphFunction& source) {
   // The function's own graph is a stub here. Asking for a stub's optimized graphs is cheap, where
-  // those of the real graph would be inlined and folded four times over, and PyTorch's autocast pass
-  // finds nothing in it to cast. (_set_ignore_amp would keep that pass away too, but a function that
-  // ignores amp has one optimized graph for all ambient states.)
+  // those of the real graph would be inlined and folded four times over, and PyTorch's autocast
+  // pass finds nothing in it to cast. (_set_ignore_amp would keep that pass away too, but a
+  // function that ignores amp has one optimized graph for all ambient states.)
   auto flat = flatten(source);
   std::array<std::shared_ptr<Graph>, kAmbients.size()> graphs;
   for (size_t i = 0; i < kAmbients.size(); ++i) {
     graphs[i] = lowered(flat, kAmbients[i]);
   }
-  // PyTorch's other executor differentiates parts of the graph itself, and where an operator promotes
-  // its operands it forgets to bring the gradient back to theirs. This one runs the graph as it is,
-  // with eager's own autograd. What it does not do is done once, in `lowered`.
+  // PyTorch's other executor differentiates parts of the graph itself, and where an operator
+  // promotes its operands it forgets to bring the gradient back to theirs. This one runs the graph
+  // as it is, with eager's own autograd. What it does not do is done once, in `lowered`.
   fresh._set_initial_executor_execution_mode(ExecutorExecutionMode::SIMPLE);
   for (size_t i = 0; i < kAmbients.size(); ++i) {
     const UnderAmbient ambient(kAmbients[i]);
@@ -190,10 +190,9 @@ StrongFunctionPtr lowered_copy(const StrongFunctionPtr& function) {
 Module own_copy(const Module& module) {
   for (const Module& each : module.modules()) {
     if (!each.type()->getForwardHooks().empty() || !each.type()->getForwardPreHooks().empty()) {
-      throw AutocastError(
-          c10::str("jit_amp: forward hooks on `", each.type()->name()->name(),
-                   "`: PyTorch leaves them out when it copies a module\n\n"
-                   "Instead: the hooks' statements in `forward`"));
+      throw AutocastError(c10::str("jit_amp: forward hooks on `", each.type()->name()->name(),
+                                   "`: PyTorch leaves them out when it copies a module\n\n"
+                                   "Instead: the hooks' statements in `forward`"));
     }
   }
   return module.clone(/*inplace=*/true);

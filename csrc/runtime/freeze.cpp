@@ -57,8 +57,8 @@ void fold_batch_norms(std::shared_ptr<Graph>& graph) {
       continue;
     }
     const WithInsertPoint here(cast.user);
-    Node* node = graph->insertNode(graph->create(
-        ops::cast, {cast.user->input(cast.operand), cast.cpu, cast.cuda}, 1));
+    Node* node = graph->insertNode(
+        graph->create(ops::cast, {cast.user->input(cast.operand), cast.cpu, cast.cuda}, 1));
     node->output()->setType(c10::TensorType::get());
     cast.user->replaceInput(cast.operand, node->output());
   }

@@ -1,8 +1,8 @@
 // freeze: a module as an artefact of stock operators.
 //
 // flatten, scopes and lower on every kept method; PyTorch's freezing; conv and linear with batch
-// norm folded while the weights still are float32; then decompose, facts and seal, after which the weights are
-// constants in the dtype that they are used in.
+// norm folded while the weights still are float32; then decompose, facts and seal, after which the
+// weights are constants in the dtype that they are used in.
 #pragma once
 
 #include <ATen/core/stack.h>

@@ -140,11 +140,11 @@ const torch::jit::RegisterOperators operators({
         [](Stack& stack) {
           const auto device = c10::Device(torch::jit::pop(stack).toStringRef()).type();
           const auto dtype = at::autocast::get_autocast_dtype(device);
-          TORCH_CHECK(device == c10::DeviceType::CUDA || dtype == at::kBFloat16 ||
-                          dtype == at::kHalf,
-                      "jit_amp: a scripted torch.autocast(\"", c10::DeviceTypeName(device, true),
-                      "\") without a dtype takes the caller's, which is ", dtype,
-                      ": give the scope a dtype, bfloat16 or float16");
+          TORCH_CHECK(
+              device == c10::DeviceType::CUDA || dtype == at::kBFloat16 || dtype == at::kHalf,
+              "jit_amp: a scripted torch.autocast(\"", c10::DeviceTypeName(device, true),
+              "\") without a dtype takes the caller's, which is ", dtype,
+              ": give the scope a dtype, bfloat16 or float16");
           stack.emplace_back(static_cast<int64_t>(dtype));
         },
         c10::AliasAnalysisKind::CONSERVATIVE),
@@ -154,7 +154,8 @@ const torch::jit::RegisterOperators operators({
           const auto name = torch::jit::pop(stack).toStringRef();
           TORCH_CHECK(name == "cpu" || name == "cuda",
                       "jit_amp: a scripted torch.autocast whose device_type is known at run time "
-                      "can be for 'cpu' or 'cuda', not for '", name, "'");
+                      "can be for 'cpu' or 'cuda', not for '",
+                      name, "'");
         },
         c10::AliasAnalysisKind::CONSERVATIVE),
     // Questions about autocast's state that eager can ask and TorchScript has no operator for. They

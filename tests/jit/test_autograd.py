@@ -168,14 +168,7 @@ def last_without_gradients(x: Tensor, w: Tensor):
 @pytest.mark.parametrize(
     "function",
     [
-        pytest.param(
-            first_without_gradients,
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="share_casts replaces a cast by an equal one inside torch.no_grad(), which "
-                "has no gradient",
-            ),
-        ),
+        first_without_gradients,
         last_without_gradients,
     ],
 )

@@ -15,7 +15,8 @@ KEYS = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
 
 def registered(device: str) -> set[str]:
     """The overloads for which the dispatcher has an autocast kernel."""
-    return set(torch._C._dispatch_get_registrations_for_dispatch_key(KEYS[device]))
+    kernels = torch._C._dispatch_get_registrations_for_dispatch_key(KEYS[device])
+    return {kernel for kernel in kernels if kernel.startswith("aten::")}  # others' have no table
 
 
 @pytest.mark.parametrize("device", KEYS)

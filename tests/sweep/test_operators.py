@@ -1,0 +1,142 @@
+"""Every operator of PyTorch's OpInfo database in a scope: eager, in process, exported.
+
+The short form runs one sample an operator in bfloat16, `--sweep` four, in float16 too.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.testing._internal.opinfo.core import OpInfo
+
+import jit_amp
+
+from .conftest import REFUSED, TALLY
+from .programs import inputs, operators, programs
+
+DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
+
+# Their values are whatever was in memory.
+UNINITIALISED = {"empty_like", "new_empty", "new_empty_strided", "empty_strided", "empty"}
+
+# PyTorch's executor splits an addmm whose alpha and beta are 1 into mm and add, which rounds once
+# more. In process jit_amp keeps it whole; an artefact runs without jit_amp.
+ROUNDS_MORE = {"addmm.decomposed"}
+
+# LAPACK's results differ in the last bits with the alignment of the memory that it is given.
+UNSTEADY = {"linalg.lstsq", "linalg.lstsq.grad_oriented"}
+
+
+def outcome(program: Any, arguments: list[torch.Tensor]) -> tuple[bool, Any]:
+    """Whether the call worked, and its result or the last line of its error."""
+    torch.manual_seed(7)
+    try:
+        return True, program(*[argument.clone() for argument in arguments])
+    except Exception as error:  # what an operator raises is its own affair
+        return False, (str(error).strip().splitlines() or [""])[-1]
+
+
+def leaves(value: Any) -> list[Any]:
+    if isinstance(value, (list, tuple)):
+        return [leaf for item in value for leaf in leaves(item)]
+    return [value]
+
+
+def difference(
+    expected: tuple[bool, Any], got: tuple[bool, Any], rounding: float | None
+) -> str | None:
+    """What differs between two outcomes, or None.
+
+    `rounding` 0 asks for equal values, None for dtypes and shapes alone.
+    """
+    if expected[0] != got[0]:
+        return f"expected {expected}, got {got}"
+    if not expected[0]:
+        return None
+    ours, theirs = leaves(got[1]), leaves(expected[1])
+    if len(ours) != len(theirs):
+        return f"{len(theirs)} results expected, got {len(ours)}"
+    for a, b in zip(theirs, ours, strict=True):
+        if not isinstance(a, torch.Tensor):
+            continue  # TorchScript's numbers for dtypes and the like
+        if a.dtype != b.dtype or a.shape != b.shape or a.device != b.device:
+            return f"expected {a.dtype} {a.shape}, got {b.dtype} {b.shape}"
+        if a.layout is torch.strided and rounding is not None:
+            wide = torch.complex128 if a.is_complex() else torch.float64
+            x, y = (t.resolve_conj().resolve_neg().to(wide) for t in (a, b))
+            if not torch.allclose(x, y, rtol=rounding, atol=rounding, equal_nan=True):
+                return f"values: expected {a}, got {b}"
+    return None
+
+
+def sweep(op: OpInfo, device: str, lower: torch.dtype, samples: int, folder: Path) -> list[str]:
+    """Returns what disagrees with eager."""
+    name = f"{op.name}.{op.variant_test_name}".rstrip(".")
+    scope = f'torch.autocast("{device}", dtype={lower})'
+    values = name not in UNINITIALISED
+    wrong = []
+    scriptable = False
+    for program in programs(op, device, samples):
+        module = program.write(folder, scope)
+        try:
+            torch.jit.script(module.program)
+        except Exception:  # not TorchScript, with or without autocast
+            continue
+        scriptable = True
+        scripted = jit_amp.script(module.program)
+        for kind, arguments in inputs(program, lower).items():
+            expected = outcome(module.program, arguments)
+            if difference(expected, outcome(module.program, arguments), 0):
+                values = False  # eager does not agree with itself
+            rounding: float | None = 0 if values else None
+            if name in UNSTEADY:
+                rounding = 1e-4
+            for call in range(3):
+                if found := difference(expected, outcome(scripted, arguments), rounding):
+                    wrong.append(f"in process, {kind}, call {call}: {program.call}: {found}")
+                    break
+            if not expected[0]:
+                continue
+            try:
+                frozen = jit_amp.freeze(
+                    module.Program().eval(), example_inputs=tuple(a.clone() for a in arguments)
+                )
+            except jit_amp.AutocastError as error:
+                TALLY["exported programs refused"] += 1
+                REFUSED[name] = str(error).splitlines()[0]
+                continue
+            TALLY["exported programs"] += 1
+            if name in ROUNDS_MORE and values:
+                rounding = torch.finfo(lower).eps * 8
+            results = [difference(expected, outcome(frozen, arguments), rounding) for _ in range(3)]
+            if any(results):
+                TALLY["exported programs that differ"] += 1
+                wrong.append(f"exported, {kind}: {program.call}: {results}")
+    TALLY["operators scriptable" if scriptable else "operators not scriptable"] += 1
+    if wrong:
+        TALLY["operators that differ"] += 1
+    return wrong
+
+
+@pytest.mark.filterwarnings("ignore")  # of the operators, not of ours
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("op", operators(), ids=lambda op: op.full_name.replace("/", "_"))
+def test_agrees_with_eager(
+    op: OpInfo, device: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    whole = request.config.getoption("--sweep")
+    run = functools.partial(sweep, op, device, folder=tmp_path)
+    wrong = run(lower=torch.bfloat16, samples=4 if whole else 1)
+    if whole:
+        wrong += run(lower=torch.float16, samples=4)
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_tables_are_the_dispatchers(device: Any) -> None:
+    missing, idle = jit_amp.policy.drift(device)
+    assert (missing, idle) == ([], [])
