@@ -16,24 +16,39 @@ struct AutocastError : std::runtime_error {
 };
 
 // The nearest node to `node` that has a line of source: itself, what makes its operands, what comes
-// before it, what it is part of.
+// before it, what it is part of, and in the end any node of its graph.
 inline const torch::jit::Node* located(const torch::jit::Node* node) {
-  const auto has_line = [](const torch::jit::Node* n) {
-    return n->sourceRange().source() != nullptr;
-  };
-  while (node && !has_line(node)) {
-    for (const torch::jit::Value* input : node->inputs()) {
-      if (has_line(input->node()) && input->node()->kind() != torch::jit::prim::Constant) {
-        return input->node();
+  using torch::jit::Node;
+  const auto has_line = [](const Node* n) { return n->sourceRange().source() != nullptr; };
+  const Node* origin = node;
+  for (int steps = 0; steps < 4 && origin && !has_line(origin); ++steps) {
+    const Node* next = nullptr;
+    for (const torch::jit::Value* input : origin->inputs()) {
+      if (input->node()->kind() == torch::jit::prim::Enter ||
+          input->node()->kind() == torch::jit::prim::CreateObject) {
+        next = input->node();
+        break;
       }
     }
-    const torch::jit::Node* before = node;
-    while (before->prev() != node->owningBlock()->param_node() && !has_line(before)) {
-      before = before->prev();
-    }
-    node = has_line(before) ? before : node->owningBlock()->owningNode();
+    origin = next;
   }
-  return node;
+  if (origin && has_line(origin)) {
+    return origin;
+  }
+  for (const Node* around = node; around; around = around->owningBlock()->owningNode()) {
+    for (const Node* before = around; before != around->owningBlock()->param_node();
+         before = before->prev()) {
+      if (has_line(before)) {
+        return before;
+      }
+    }
+  }
+  for (const Node* any : node->owningGraph()->nodes()) {
+    if (has_line(any)) {
+      return any;
+    }
+  }
+  return nullptr;
 }
 
 // The error that refuses `node`: its source line is the one that is shown.

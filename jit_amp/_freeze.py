@@ -24,7 +24,7 @@ def freeze(
 
     What it returns holds stock operators only, no scope and no operator of jit_amp's, and each
     weight as a constant in the dtype in which it is used. It can be saved and loaded where jit_amp
-    is not: Python, libtorch, the lite interpreter. It is a ``RecursiveScriptModule``. Call it outside any autocast: its scopes are
+    is not: Python, libtorch, the lite interpreter. Call it outside any autocast: its scopes are
     part of it already.
 
     Args:

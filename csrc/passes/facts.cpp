@@ -64,13 +64,17 @@ void read_profile(Block* block, Block* copy, Facts& facts) {
 
 }  // namespace
 
+Facts::Key Facts::key(const torch::jit::Value* value) {
+  return {value->owningGraph(), value->unique()};
+}
+
 Fact Facts::of(const torch::jit::Value* value) const {
-  auto found = known_.find(value);
+  auto found = known_.find(key(value));
   return found == known_.end() ? Fact{} : found->second;
 }
 
 void Facts::join(const torch::jit::Value* value, const Fact& seen) {
-  auto [at, is_new] = known_.emplace(value, seen);
+  auto [at, is_new] = known_.emplace(key(value), seen);
   if (!is_new) {
     if (at->second.dtype != seen.dtype) {
       at->second.dtype.reset();

