@@ -92,8 +92,8 @@ def test_lowering_a_module_leaves_its_source_graph() -> None:
     assert "jit_amp" not in graph
 
 
-# PyTorch's inliner takes a callee's optimized graph, which for a lowered callee is the lowered one of
-# the ambient state. So a plain caller runs what the callee would run on its own.
+# PyTorch's inliner takes a callee's optimized graph, for a lowered callee the lowered one of the
+# ambient state. So a plain caller runs what the callee would run on its own.
 
 
 def plain_caller(x: Tensor) -> Tensor:
