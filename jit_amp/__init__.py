@@ -4,7 +4,8 @@ import torch as _torch  # noqa: F401  (the extension links against what it loads
 
 from jit_amp import policy
 from jit_amp._C import AutocastError
+from jit_amp._decorated import get_autocast
 from jit_amp._freeze import freeze
 from jit_amp._script import lowered_graph, script
 
-__all__ = ["AutocastError", "freeze", "lowered_graph", "policy", "script"]
+__all__ = ["AutocastError", "freeze", "get_autocast", "lowered_graph", "policy", "script"]

@@ -7,6 +7,7 @@ what is wrapped too, and the scope is then put around the compiled body.
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import types
 import weakref
@@ -43,6 +44,35 @@ def _one_layer(func: Any) -> tuple[torch.autocast, Any] | None:
         return None
     cells = dict(zip(code.co_freevars, func.__closure__, strict=True))
     return cells["autocast_instance"].cell_contents, cells["func"].cell_contents
+
+
+def scopes_of(autocast: Any) -> list[_Around]:
+    """The scopes of a ``torch.autocast`` or of a callable that makes one; none of a nullcontext."""
+    made = (
+        autocast() if callable(autocast) and not isinstance(autocast, torch.autocast) else autocast
+    )
+    if made is None or isinstance(made, contextlib.nullcontext):
+        return []
+    if not isinstance(made, torch.autocast):
+        raise TypeError(f"autocast: a torch.autocast or None, not {type(autocast).__name__}")
+    return [(made.device, made.fast_dtype, made._enabled)]
+
+
+def get_autocast(
+    precision: str | None, device_type: str = "cuda"
+) -> Callable[[], contextlib.AbstractContextManager[Any]]:
+    """Returns what makes the autocast scope of a precision's name.
+
+    Args:
+        precision: ``"amp"`` (the device's default dtype), ``"amp_bf16"`` or ``"amp_bfloat16"``;
+            anything else means no autocast.
+        device_type: as ``torch.autocast`` takes it.
+    """
+    if precision == "amp":
+        return functools.partial(torch.autocast, device_type)
+    if precision in ("amp_bf16", "amp_bfloat16"):
+        return functools.partial(torch.autocast, device_type, dtype=torch.bfloat16)
+    return contextlib.nullcontext
 
 
 def pattern() -> torch._C.Graph:

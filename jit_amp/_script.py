@@ -62,12 +62,14 @@ def _wrap(module: torch._C.ScriptModule, like: ScriptModule) -> Any:
     return wrapped
 
 
-def script(obj: Any) -> Any:
+def script(obj: Any, *, autocast: Any = None) -> Any:
     """Scripts a function or a module whose autocast scopes mean what they mean in eager.
 
     Args:
         obj: a Python function, an ``nn.Module``, or what ``torch.jit.script``, ``torch.jit.trace``
             or ``torch.jit.load`` returned for one.
+        autocast: a scope to put around the function or the module's ``forward``: a
+            ``torch.autocast``, or what :func:`get_autocast` returned.
 
     Returns:
         A ``ScriptFunction`` or ``ScriptModule``. Parameters and buffers are the very tensors of
@@ -77,12 +79,19 @@ def script(obj: Any) -> Any:
 
     Raises:
         AutocastError: a scope that cannot be known when compiling, with the line.
+        TypeError: ``autocast`` is no autocast scope.
         RuntimeError: what ``torch.jit.script`` raises.
     """
     scripted = _scripted(obj)
+    scopes = _decorated.scopes_of(autocast)
     if isinstance(scripted, ScriptFunction):
+        if scopes:
+            scripted = _decorated.enclosed_function(scripted, scopes)
         return _C.lower_function(scripted)
-    return _wrap(_C.lower_module(scripted._c), scripted)
+    module = scripted._c
+    if scopes:
+        module = _C.enclosed_module(module, _decorated.pattern(), [("", "forward", scopes)])
+    return _wrap(_C.lower_module(module), scripted)
 
 
 def lowered_graph(

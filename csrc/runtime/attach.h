@@ -2,9 +2,10 @@
 //
 // A function keeps one optimized graph per ambient state (autocast off, on for CPU, for CUDA, for
 // both) and builds its executor from the one of the calling thread's state. `lowered_copy` makes a
-// new function whose source graph is the given one's, so that saving it and calling it from other
-// scripted code is as before, and whose optimized graphs are lowered. PyTorch's own autocast pass
-// never sees them. The given function, and functions that share its graph, are left as they are.
+// new function whose source graph is the given one's, so that saving and lowering it again are as
+// before, and whose optimized graphs are lowered. PyTorch's own autocast pass never sees them. A
+// plainly scripted caller inlines the optimized graph of its own ambient state, and so runs what the
+// function would. The given function, and functions that share its graph, are left as they are.
 #pragma once
 
 #include <torch/csrc/jit/api/compilation_unit.h>

@@ -118,3 +118,20 @@ def test_an_instances_decorated_forward_has_its_scope() -> None:
     model, x = nn.Linear(4, 4), torch.randn(2, 4)
     model.forward = torch.autocast("cpu", dtype=torch.bfloat16)(model.forward)  # type: ignore
     assert jit_amp.script(model)(x).dtype is model(x).dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize("precision", ["amp", "amp_bf16", "amp_bfloat16", "fp32", None])
+def test_a_scope_around_a_whole_model(precision: str | None) -> None:
+    model, x = nn.Linear(4, 4), torch.randn(2, 4)
+    autocast = jit_amp.get_autocast(precision, device_type="cpu")
+    scripted = jit_amp.script(model, autocast=autocast)
+    with autocast():
+        expected = model(x)
+    for call in range(3):
+        assert_same(scripted(x), expected, f"call {call}")
+    assert_same(jit_amp.script(plain, autocast=autocast)(x, x.t()).dtype, expected.dtype, "plain")
+
+
+def test_a_scope_around_a_whole_model_is_an_autocast() -> None:
+    with pytest.raises(TypeError, match=r"autocast: a torch\.autocast or None, not str"):
+        jit_amp.script(nn.Linear(4, 4), autocast="amp_bf16")
