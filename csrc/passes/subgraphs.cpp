@@ -89,11 +89,10 @@ void replace_by(Node* node, const char* source, const std::string& name, Graph& 
   }
   // A function returns nothing as None, and several values as one tuple.
   Graph* graph = node->owningGraph();
-  const WithInsertPoint here(node);
-  Node* call = graph->insertNode(graph->create(prim::CallFunction, node->inputs(), 1));
+  Node* call = graph->create(prim::CallFunction, node->inputs(), 1)->insertBefore(node);
   call->output()->setType(body.outputs()[0]->type());
   if (!node->outputs().empty()) {
-    Node* parts = graph->insertNode(graph->createTupleUnpack(call->output()));
+    Node* parts = graph->createTupleUnpack(call->output())->insertBefore(node);
     for (size_t i = 0; i < node->outputs().size(); ++i) {
       node->output(i)->replaceAllUsesWith(parts->output(i));
     }
