@@ -17,7 +17,7 @@ import jit_amp
 from .support import assert_same
 
 # The lite interpreter is what these tests are about, and says this whenever it is used.
-pytestmark = pytest.mark.filterwarnings("ignore:Lite Interpreter is deprecated:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:Lite Interpreter is deprecated")
 
 
 class Conv(nn.Module):
