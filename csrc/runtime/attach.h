@@ -4,8 +4,8 @@
 // both) and builds its executor from the one of the calling thread's state. `lowered_copy` makes a
 // new function whose source graph is the given one's, so that saving and lowering it again are as
 // before, and whose optimized graphs are lowered. PyTorch's own autocast pass never sees them. A
-// plainly scripted caller inlines the optimized graph of its own ambient state, and so runs what the
-// function would. The given function, and functions that share its graph, are left as they are.
+// plainly scripted caller inlines the optimized graph of its own ambient state, and so runs what
+// the function would. The given function, and functions that share its graph, are left as they are.
 #pragma once
 
 #include <torch/csrc/jit/api/compilation_unit.h>
