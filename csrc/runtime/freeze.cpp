@@ -64,6 +64,18 @@ void fold_batch_norms(std::shared_ptr<Graph>& graph) {
   }
 }
 
+// Whether seal can check every tensor that goes in. A tensor in a list, a tuple or an optional
+// could be of another dtype than the example's, and a number could be a dtype: then nothing is
+// taken from the examples.
+bool inputs_can_be_checked(const Graph& graph) {
+  return std::all_of(graph.inputs().begin() + 1, graph.inputs().end(), [](const Value* input) {
+    const auto kind = input->type()->kind();
+    return kind == c10::TypeKind::TensorType || kind == c10::TypeKind::BoolType ||
+           kind == c10::TypeKind::FloatType || kind == c10::TypeKind::StringType ||
+           !input->hasUses();
+  });
+}
+
 }  // namespace
 
 Module freeze(const Module& module, const std::vector<std::string>& preserved_attrs,
@@ -93,7 +105,7 @@ Module freeze(const Module& module, const std::vector<std::string>& preserved_at
     }
     decompose(graph);
     std::vector<Stack> stacks;
-    if (name == "forward") {
+    if (name == "forward" && inputs_can_be_checked(*graph)) {
       for (const Stack& example : examples) {
         stacks.emplace_back();
         stacks.back().emplace_back(frozen.deepcopy()._ivalue());
