@@ -7,8 +7,8 @@
 // are done (`is None` checks, constant conditions), so that a constant handed through helpers is
 // one.
 //
-// Preserved: source ranges and call stacks, which errors show. Must run before: nothing. Must run
-// after: scopes.
+// Preserved: source ranges and call stacks, which errors show. Must run before:
+// scopes.
 #pragma once
 
 #include <torch/csrc/jit/api/function_impl.h>

@@ -8,7 +8,8 @@
 // whole graph runs with the ambient autocast suspended, for the same reason.
 //
 // Preserved: which operators run and their order, aliasing (a cast may return its input), in-place
-// and out= operators, source ranges. Must run after: flatten, scopes. Must run before: seal.
+// and out= operators, source ranges. Must run after: flatten, scopes. Must run before: decompose,
+// seal.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

@@ -2,7 +2,8 @@
 //
 // flatten, scopes and lower on every kept method; PyTorch's freezing; conv and linear with batch
 // norm folded while the weights still are float32; then decompose, facts and seal, after which the
-// weights are constants in the dtype that they are used in.
+// weights are constants in the dtype that they are used in. Facts are taken from examples only
+// where seal can check every input of forward that they rest on.
 #pragma once
 
 #include <ATen/core/stack.h>
