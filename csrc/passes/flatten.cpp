@@ -6,44 +6,56 @@
 #include <torch/csrc/jit/passes/peephole.h>
 
 #include <regex>
-#include <unordered_map>
+#include <map>
+#include <set>
 #include <unordered_set>
 #include <vector>
 
 #include "error.h"
+#include "passes/enclose.h"
+#include "passes/instance.h"
+#include "runtime/ignore.h"
 
 namespace jit_amp {
 namespace {
 
 using namespace torch::jit;
 
-// Inlines calls depth first; each callee is flattened once however often it is called.
+// Inlines calls depth first; each callee is flattened once per module however often it is called.
 class Flattener {
  public:
-  std::shared_ptr<Graph> body(GraphFunction& function, const Node* call) {
-    if (auto done = done_.find(&function); done != done_.end()) {
+  std::shared_ptr<Graph> body(GraphFunction& function, const ObjectPtr& self, const Node* call) {
+    const Key key(&function, self.get());
+    if (auto done = done_.find(key); done != done_.end()) {
       return done->second;
     }
-    if (!open_.insert(&function).second) {
+    if (!open_.insert(key).second) {
       throw refusal(call, "a function that calls itself", "a loop; TorchScript has no recursion");
     }
     function.ensure_defined();
     auto graph = function.graph()->copy();
-    inline_calls(graph->block());
-    open_.erase(&function);
-    done_.emplace(&function, graph);
+    Modules modules(self);
+    inline_calls(graph->block(), modules);
+    if (const auto pattern = ignored(function, self)) {
+      enclose(*graph, *pattern, {{"cpu", std::nullopt, false}, {"cuda", std::nullopt, false}});
+    }
+    open_.erase(key);
+    done_.emplace(key, graph);
     return graph;
   }
 
  private:
-  void inline_calls(Block* block) {
+  using Key = std::pair<GraphFunction*, c10::ivalue::Object*>;
+
+  void inline_calls(Block* block, Modules& modules) {
     std::vector<Node*> nodes(block->nodes().begin(), block->nodes().end());
     for (Node* node : nodes) {
       for (Block* inner : node->blocks()) {
-        inline_calls(inner);
+        inline_calls(inner, modules);
       }
       if (node->hasAttribute(attr::Subgraph)) {
-        inline_calls(node->g(attr::Subgraph)->block());
+        modules.enter(node);
+        inline_calls(node->g(attr::Subgraph)->block(), modules);
       }
       if (node->kind() != prim::CallFunction && node->kind() != prim::CallMethod) {
         continue;
@@ -52,8 +64,10 @@ class Flattener {
         continue;
       }
       if (GraphFunction* callee = tryToGraphFunction(node)) {
-        auto graph = body(*callee, node);
-        if (node->kind() == prim::CallFunction) {
+        const bool is_method = node->kind() == prim::CallMethod;
+        auto graph =
+            body(*callee, is_method ? modules.find(node->input(0)).first : nullptr, node);
+        if (!is_method) {
           node->removeInput(0);
         }
         inlineCallTo(node, callee, graph.get());
@@ -61,8 +75,8 @@ class Flattener {
     }
   }
 
-  std::unordered_map<GraphFunction*, std::shared_ptr<Graph>> done_;
-  std::unordered_set<GraphFunction*> open_;
+  std::map<Key, std::shared_ptr<Graph>> done_;
+  std::set<Key> open_;
 };
 
 }  // namespace
@@ -80,11 +94,17 @@ bool is_autocast_class(const c10::TypePtr& type) {
   return names.count(std::regex_replace(cls->name()->qualifiedName(), mangling, "")) != 0;
 }
 
-std::shared_ptr<torch::jit::Graph> flatten(torch::jit::GraphFunction& function) {
-  auto graph = Flattener().body(function, nullptr);
-  PeepholeOptimize(graph, /*disable_shape_peepholes=*/true);
-  ConstantPropagationImmutableTypes(graph);
-  ConstantPooling(graph);
+void fold_constants(const std::shared_ptr<torch::jit::Graph>& graph) {
+  auto folded = graph;
+  PeepholeOptimize(folded, /*disable_shape_peepholes=*/true);
+  ConstantPropagationImmutableTypes(folded);
+  ConstantPooling(folded);
+}
+
+std::shared_ptr<torch::jit::Graph> flatten(torch::jit::GraphFunction& function,
+                                           const torch::jit::ObjectPtr& self) {
+  auto graph = Flattener().body(function, self, nullptr);
+  fold_constants(graph);
   return graph;
 }
 

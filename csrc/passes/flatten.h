@@ -12,12 +12,19 @@
 #pragma once
 
 #include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/api/object.h>
 
 #include <memory>
 
 namespace jit_amp {
 
-std::shared_ptr<torch::jit::Graph> flatten(torch::jit::GraphFunction& function);
+// `self` is the module that the function is a method of; null for a function, or where it does not
+// matter. A callee that ignores autocast (runtime/ignore.h) is put into disabled scopes.
+std::shared_ptr<torch::jit::Graph> flatten(torch::jit::GraphFunction& function,
+                                           const torch::jit::ObjectPtr& self);
+
+// Those folds, again: where constants came in.
+void fold_constants(const std::shared_ptr<torch::jit::Graph>& graph);
 
 // Whether `type` is one of the classes that TorchScript makes of torch.autocast,
 // torch.amp.autocast, torch.cuda.amp.autocast and torch.cpu.amp.autocast.

@@ -186,34 +186,6 @@ class Rewriter {
     check->copyMetadata(enter);
   }
 
-  // The whole graph becomes one node, which runs what was in it with the ambient autocast off.
-  void suspend_ambient() {
-    auto body = graph_->copy();
-    Block* block = graph_->block();
-    std::vector<Node*> moved(block->nodes().begin(), block->nodes().end());
-    Node* node = graph_->create(ops::suspended, graph_->inputs(), graph_->outputs().size());
-    graph_->prependNode(node);
-    node->g_(attr::Subgraph, body);
-    for (size_t i = 0; i < node->outputs().size(); ++i) {
-      node->output(i)->setType(graph_->outputs()[i]->type());
-      block->replaceOutput(i, node->output(i));
-    }
-    for (auto old = moved.rbegin(); old != moved.rend(); ++old) {
-      (*old)->destroy();
-    }
-    // What reads the ambient state stays outside.
-    for (Node* inner : std::vector<Node*>(body->nodes().begin(), body->nodes().end())) {
-      if (inner->kind() == ops::ambient_dtype) {
-        Node* outer = graph_->createClone(
-            inner, [&](Value* name) { return graph_->insertConstant(*toIValue(name)); });
-        outer->insertBefore(node);
-        node->addInput(outer->output());
-        inner->output()->replaceAllUsesWith(body->addInput()->setType(c10::IntType::get()));
-        inner->destroy();
-      }
-    }
-  }
-
  private:
   Value* none() { return owner_->insertConstant(c10::IValue()); }
 
@@ -534,9 +506,6 @@ bool lower(const std::shared_ptr<torch::jit::Graph>& graph, const Scopes& scopes
   }
   ConstantPooling(graph);  // the targets of equal casts are then the same values
   share_casts(graph);
-  if (entry.active() && product == Product::in_process) {
-    rewriter.suspend_ambient();
-  }
   return true;
 }
 

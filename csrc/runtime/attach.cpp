@@ -1,167 +1,60 @@
 #include "runtime/attach.h"
 
-#include <ATen/autocast_mode.h>
-#include <torch/csrc/jit/passes/constant_pooling.h>
-#include <torch/csrc/jit/passes/constant_propagation.h>
-
-#include <array>
 #include <sstream>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "error.h"
-#include "passes/clean.h"
-#include "passes/flatten.h"
-#include "passes/lower.h"
+#include "passes/subgraphs.h"
 #include "runtime/graphs.h"
-#include "runtime/state.h"
+#include "runtime/program.h"
 
 namespace jit_amp {
 namespace {
 
 using namespace torch::jit;
 
-struct Ambient {
-  bool cpu;
-  bool cuda;
-};
-constexpr std::array<Ambient, 4> kAmbients{
-    {{false, false}, {true, false}, {false, true}, {true, true}}};
-
-// The thread's autocast state while optimized graphs are asked for.
-class UnderAmbient {
- public:
-  explicit UnderAmbient(Ambient ambient)
-      : before_{at::autocast::is_autocast_enabled(at::kCPU),
-                at::autocast::is_autocast_enabled(at::kCUDA)} {
-    set(ambient);
-  }
-  ~UnderAmbient() { set(before_); }
-  UnderAmbient(const UnderAmbient&) = delete;
-  UnderAmbient& operator=(const UnderAmbient&) = delete;
-
- private:
-  static void set(Ambient ambient) {
-    at::autocast::set_autocast_enabled(at::kCPU, ambient.cpu);
-    at::autocast::set_autocast_enabled(at::kCUDA, ambient.cuda);
-  }
-  Ambient before_;
-};
-
-State entry_state(Ambient ambient) {
-  State state;
-  if (ambient.cpu) {
-    state.devices[at::kCPU] = {true, std::nullopt};
-  }
-  if (ambient.cuda) {
-    state.devices[at::kCUDA] = {true, std::nullopt};
-  }
-  return state;
-}
-
-std::shared_ptr<Graph> lowered(const std::shared_ptr<Graph>& flat, Ambient ambient) {
-  auto graph = flat->copy();
-  const State entry = entry_state(ambient);
-  const Scopes scopes = find_scopes(*graph, entry);
-  lower(graph, scopes, entry, Product::in_process);
-  if (!entry.active()) {
-    for (const std::string& warning : scopes.warnings) {
-      TORCH_WARN(warning);
-    }
-  }
-  const Suspended off;  // constants fold as outside any autocast
-  ConstantPropagation(graph);
-  ConstantPooling(graph);
-  return graph;
-}
-
-void attach(GraphFunction& fresh, GraphFunction& source) {
-  // The function's own graph is a stub here. Asking for a stub's optimized graphs is cheap, where
-  // those of the real graph would be inlined and folded four times over, and PyTorch's autocast
-  // pass finds nothing in it to cast. (_set_ignore_amp would keep that pass away too, but a
-  // function that ignores amp has one optimized graph for all ambient states.)
-  auto flat = flatten(source);
-  std::array<std::shared_ptr<Graph>, kAmbients.size()> graphs;
-  for (size_t i = 0; i < kAmbients.size(); ++i) {
-    graphs[i] = lowered(flat, kAmbients[i]);
-  }
-  // PyTorch's other executor differentiates parts of the graph itself, and where an operator
-  // promotes its operands it forgets to bring the gradient back to theirs. This one runs the graph
-  // as it is, with eager's own autograd. What it does not do is done once, in `lowered`.
-  fresh._set_initial_executor_execution_mode(ExecutorExecutionMode::SIMPLE);
-  for (size_t i = 0; i < kAmbients.size(); ++i) {
-    const UnderAmbient ambient(kAmbients[i]);
-    replace_contents(*fresh.optimized_graph(), *graphs[i]);
-  }
-}
-
-std::shared_ptr<Graph> stub() {
-  auto graph = std::make_shared<Graph>();
-  graph->registerOutput(graph->insertConstant(c10::IValue()));
-  return graph;
-}
-
 // Turns a function that has not run yet and whose graph is its own into a lowered one.
-void attach_in_place(GraphFunction& function) {
+c10::intrusive_ptr<Program> attach(GraphFunction& function) {
   function.ensure_defined();
   (void)function.getSchema();  // made from the graph if there is none: before it becomes a stub
+  auto program = c10::make_intrusive<Program>(function);
+  // An optimized graph is the function's own graph inlined and folded: a stub makes that cheap.
   auto source = function.graph()->copy();
-  GraphFunction original(function.qualname(), source, nullptr);
-  replace_contents(*function.graph(), *stub());
-  try {
-    attach(function, original);
-  } catch (...) {
-    replace_contents(*function.graph(), *source);
-    throw;
-  }
+  Graph stub;
+  stub.registerOutput(stub.insertConstant(c10::IValue()));
+  replace_contents(*function.graph(), stub);
+  function._set_ignore_amp(true);  // one optimized graph, whatever the ambient autocast is
+  auto optimized = function.optimized_graph();
   replace_contents(*function.graph(), *source);
+  replace_contents(*optimized, *program->graph());
+  // PyTorch's other executor differentiates parts of a graph itself, and where an operator promotes
+  // its operands it forgets to bring the gradient back to theirs. This one runs the graph as it is,
+  // with eager's own autograd.
+  function._set_initial_executor_execution_mode(ExecutorExecutionMode::SIMPLE);
+  return program;
 }
 
-// Every call of the function raises `message`; its source graph stays.
-void attach_refusal(GraphFunction& function, const std::string& message) {
-  auto source = function.graph()->copy();
-  replace_contents(*function.graph(), *stub());
-  for (const Ambient ambient : kAmbients) {
-    const UnderAmbient under(ambient);
-    auto raising = std::make_shared<Graph>();
-    for (const Value* input : source->inputs()) {
-      raising->addInput()->setType(input->type());
-    }
-    raising->insert(prim::RaiseException, {message});
-    Node* never = raising->insertNode(raising->create(prim::Uninitialized, 1));
-    never->output()->setType(source->outputs()[0]->type());
-    raising->registerOutput(never->output());
-    replace_contents(*function.optimized_graph(), *raising);
-  }
-  replace_contents(*function.graph(), *source);
-}
-
-// A method of a submodule may be fine where its callers hand it constants, and not on its own: then
-// it is refused when it is called on its own.
-void attach_all(const Module& module, bool outermost, std::unordered_set<Function*>& done) {
-  for (const Method& method : module.get_methods()) {
-    auto* function = tryToGraphFunction(method.function());
-    if (!function || !done.insert(function).second) {
-      continue;
-    }
-    try {
-      attach_in_place(*function);
-    } catch (const AutocastError& refused) {
-      if (outermost) {
-        throw;
+// The methods that methods of the module and of those below it call.
+std::unordered_set<const Function*> called_methods(const Module& module) {
+  std::unordered_set<const Function*> called;
+  for (const Module& each : module.modules()) {
+    for (Function* method : each.type()->methods()) {
+      auto* function = tryToGraphFunction(*method);
+      for (Node* node : function ? all_nodes(*function->graph()) : std::vector<Node*>()) {
+        const auto type = node->kind() == prim::CallMethod
+                              ? node->input(0)->type()->cast<c10::ClassType>()
+                              : nullptr;
+        if (type) {
+          called.insert(type->findMethod(node->s(attr::name)));
+        }
       }
-      attach_refusal(*function, refused.what());
     }
   }
-  for (const Module& child : module.children()) {
-    attach_all(child, false, done);
-  }
+  return called;
 }
 
 }  // namespace
-
-std::shared_ptr<Graph> lowered_graph(GraphFunction& function, bool cpu, bool cuda) {
-  return lowered(flatten(function), {cpu, cuda});
-}
 
 StrongFunctionPtr copied(const StrongFunctionPtr& function) {
   auto& source = toGraphFunction(*function.function_);
@@ -183,7 +76,7 @@ Module submodule(const Module& module, const std::string& path) {
 
 StrongFunctionPtr lowered_copy(const StrongFunctionPtr& function) {
   auto copy = copied(function);
-  attach_in_place(toGraphFunction(*copy.function_));
+  attach(toGraphFunction(*copy.function_))->prepare(nullptr);
   return copy;
 }
 
@@ -200,8 +93,20 @@ Module own_copy(const Module& module) {
 
 Module lowered_copy(const Module& module) {
   Module copy = own_copy(module);
-  std::unordered_set<Function*> done;
-  attach_all(copy, true, done);
+  std::unordered_map<const Function*, c10::intrusive_ptr<Program>> programs;
+  for (const Module& each : copy.modules()) {
+    for (Function* method : each.type()->methods()) {
+      if (auto* function = tryToGraphFunction(*method); function && !programs.count(method)) {
+        programs.emplace(method, attach(*function));
+      }
+    }
+  }
+  const auto called = called_methods(copy);
+  for (Function* method : copy.type()->methods()) {
+    if (programs.count(method) && !called.count(method)) {
+      programs.at(method)->prepare(copy._ivalue());
+    }
+  }
   return copy;
 }
 

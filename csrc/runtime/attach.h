@@ -1,25 +1,19 @@
-// attach: gives a function the graphs that it will run.
+// attach: makes functions of scripted ones that run lowered graphs.
 //
-// A function keeps one optimized graph per ambient state (autocast off, on for CPU, for CUDA, for
-// both) and builds its executor from the one of the calling thread's state. `lowered_copy` makes a
-// new function whose source graph is the given one's, so that saving and lowering it again are as
-// before, and whose optimized graphs are lowered. PyTorch's own autocast pass never sees them. A
-// plainly scripted caller inlines the optimized graph of its own ambient state, and so runs what
-// the function would. The given function, and functions that share its graph, are left as they are.
+// `lowered_copy` makes a new function whose source graph is the given one's, so that saving and
+// lowering it again are as before, and whose optimized graph is a Program (runtime/program.h).
+// PyTorch's own autocast pass never sees it. A plainly scripted caller inlines the optimized graph,
+// and so runs what the function would. The given function, and functions that share its graph, are
+// left as they are.
 #pragma once
 
 #include <torch/csrc/jit/api/compilation_unit.h>
 #include <torch/csrc/jit/api/module.h>
 
 #include <memory>
-
-#include "passes/scopes.h"
+#include <string>
 
 namespace jit_amp {
-
-// The graph that a call of `function` runs under an ambient autocast of the given devices.
-std::shared_ptr<torch::jit::Graph> lowered_graph(torch::jit::GraphFunction& function, bool cpu,
-                                                 bool cuda);
 
 // A function of its own with the same source graph.
 torch::jit::StrongFunctionPtr copied(const torch::jit::StrongFunctionPtr& function);
@@ -35,7 +29,8 @@ torch::jit::Module submodule(const torch::jit::Module& module, const std::string
 torch::jit::StrongFunctionPtr lowered_copy(const torch::jit::StrongFunctionPtr& function);
 
 // A module with the same parameters, buffers and submodules' attributes, of types of its own, with
-// every method lowered.
+// every method lowered. Those that no other method calls are refused here, if they are; the others
+// may be fine where their callers hand them constants, and are refused when they are called alone.
 torch::jit::Module lowered_copy(const torch::jit::Module& module);
 
 }  // namespace jit_amp

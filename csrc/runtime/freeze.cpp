@@ -6,14 +6,17 @@
 #include <torch/csrc/jit/passes/frozen_graph_optimizations.h>
 #include <torch/csrc/jit/passes/frozen_linear_folding.h>
 
+#include "error.h"
 #include "passes/decompose.h"
 #include "passes/facts.h"
 #include "passes/flatten.h"
+#include "passes/instance.h"
 #include "passes/lower.h"
 #include "passes/seal.h"
 #include "runtime/attach.h"
 #include "runtime/graphs.h"
 #include "runtime/ops.h"
+#include "runtime/program.h"
 #include "runtime/state.h"
 
 namespace jit_amp {
@@ -76,11 +79,26 @@ bool inputs_can_be_checked(const Graph& graph) {
   });
 }
 
+// What a scope has read is part of the artefact.
+void check_not_preserved(const std::vector<Read>& reads,
+                         const std::vector<std::string>& preserved_attrs) {
+  for (const Read& read : reads) {
+    if (std::find(preserved_attrs.begin(), preserved_attrs.end(), read.path) !=
+        preserved_attrs.end()) {
+      throw AutocastError(c10::str(
+          "jit_amp: the preserved attribute `", read.path,
+          "` decides about an autocast scope, and a frozen scope does not change any more\n\n",
+          "Instead: one artefact for each value of it"));
+    }
+  }
+}
+
 }  // namespace
 
 Module freeze(const Module& module, const std::vector<std::string>& preserved_attrs,
               const std::vector<Stack>& examples, bool optimize_numerics) {
   const Suspended ambient;  // constants are folded here: as outside any autocast
+  const Turn turn;
   Module copy = own_copy(module);
   std::vector<std::string> methods;
   for (const Method& method : copy.get_methods()) {
@@ -90,7 +108,8 @@ Module freeze(const Module& module, const std::vector<std::string>& preserved_at
     auto* function = tryToGraphFunction(method.function());
     if (kept && function) {
       methods.push_back(method.name());
-      auto graph = flatten(*function);
+      auto graph = flatten(*function, copy._ivalue());
+      check_not_preserved(read_attributes(graph, copy._ivalue()), preserved_attrs);
       const State off;
       lower(graph, find_scopes(*graph, off), off, Product::exported);
       replace_contents(*function->graph(), *graph);

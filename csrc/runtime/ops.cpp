@@ -89,25 +89,6 @@ using torch::jit::Operation;
 using torch::jit::Operator;
 using torch::jit::Stack;
 
-// Both operators below run their subgraph on this thread until it is done, whatever it waits for: a
-// state that the interpreter itself entered would be left on whichever thread it goes on in.
-void run_here(const torch::jit::Code& code, Stack& stack, size_t inputs) {
-  Stack inner(std::make_move_iterator(stack.end() - static_cast<std::ptrdiff_t>(inputs)),
-              std::make_move_iterator(stack.end()));
-  torch::jit::drop(stack, inputs);
-  torch::jit::InterpreterState(code).run(inner);
-  std::move(inner.begin(), inner.end(), std::back_inserter(stack));
-}
-
-Operation make_suspended(const Node* node) {
-  torch::jit::Code code(node->g(torch::jit::attr::Subgraph), "jit_amp_suspended");
-  const size_t inputs = node->inputs().size();
-  return [=](Stack& stack) {
-    const Suspended off;
-    run_here(code, stack, inputs);
-  };
-}
-
 Operation make_scoped(const Node* node) {
   std::vector<c10::DeviceType> devices;
   for (const std::string& name : node->ss(ops::devices)) {
@@ -181,9 +162,17 @@ const torch::jit::RegisterOperators operators({
         c10::AliasAnalysisKind::CONSERVATIVE),
     Operator(ops::deferred, make_deferred, c10::AliasAnalysisKind::CONSERVATIVE),
     Operator(ops::scoped, make_scoped, c10::AliasAnalysisKind::PURE_FUNCTION),
-    Operator(ops::suspended, make_suspended, c10::AliasAnalysisKind::CONSERVATIVE),
     Operator(ops::scoped_effect, make_scoped, c10::AliasAnalysisKind::CONSERVATIVE),
 });
 
 }  // namespace
+
+void run_here(const torch::jit::Code& code, Stack& stack, size_t inputs) {
+  Stack inner(std::make_move_iterator(stack.end() - static_cast<std::ptrdiff_t>(inputs)),
+              std::make_move_iterator(stack.end()));
+  torch::jit::drop(stack, inputs);
+  torch::jit::InterpreterState(code).run(inner);
+  std::move(inner.begin(), inner.end(), std::back_inserter(stack));
+}
+
 }  // namespace jit_amp

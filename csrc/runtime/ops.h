@@ -12,8 +12,8 @@
 //       Raises where a scope's device, known at run time only, is neither "cpu" nor "cuda".
 //   jit_amp::ambient_dtype(str device) -> int
 //       torch.get_autocast_dtype(device) in the calling thread.
-//   jit_amp::suspended[Subgraph=…](inputs…) -> …
-//       Runs the subgraph, a whole lowered graph, with the ambient autocast off.
+//   jit_amp::program[held=…](inputs…) -> …
+//       All of a lowered function: runtime/program.h.
 //   jit_amp::deferred[value=…]() -> int
 //       A constant that no pass folds, until seal does.
 //   jit_amp::scoped[Subgraph=…, devices=…](enabled…, dtype…, inputs…) -> …
@@ -24,6 +24,16 @@
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/interpreter.h>
+
+namespace jit_amp {
+
+// Runs `code` on the stack's last `inputs` values, on this thread until it is done, whatever it
+// waits for: a state that an interpreter itself entered would be left on whichever thread it goes
+// on in.
+void run_here(const torch::jit::Code& code, torch::jit::Stack& stack, size_t inputs);
+
+}  // namespace jit_amp
 
 namespace jit_amp::ops {
 
@@ -32,10 +42,13 @@ inline const c10::Symbol widest = c10::Symbol::fromQualString("jit_amp::widest")
 inline const c10::Symbol opt_dtype = c10::Symbol::fromQualString("jit_amp::opt_dtype");
 inline const c10::Symbol known_device = c10::Symbol::fromQualString("jit_amp::known_device");
 inline const c10::Symbol ambient_dtype = c10::Symbol::fromQualString("jit_amp::ambient_dtype");
-inline const c10::Symbol suspended = c10::Symbol::fromQualString("jit_amp::suspended");
+inline const c10::Symbol program = c10::Symbol::fromQualString("jit_amp::program");
 inline const c10::Symbol deferred = c10::Symbol::fromQualString("jit_amp::deferred");
 inline const c10::Symbol scoped = c10::Symbol::fromQualString("jit_amp::scoped");
 inline const c10::Symbol scoped_effect = c10::Symbol::fromQualString("jit_amp::scoped_effect");
+
+// Attribute of `program`: the Program.
+inline const c10::Symbol held = c10::Symbol::attr("held");
 
 // Attribute of `scoped`: the names of the devices whose state it sets. Its first inputs are then,
 // per device, enabled (bool) and dtype (int).

@@ -1,0 +1,177 @@
+#include "passes/instance.h"
+
+#include <torch/csrc/jit/api/module.h>
+
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "error.h"
+#include "passes/flatten.h"
+#include "passes/subgraphs.h"
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+using c10::TypeKind;
+
+bool is_scalar(const c10::TypePtr& type) {
+  if (auto optional = type->cast<c10::OptionalType>()) {
+    return is_scalar(optional->getElementType());
+  }
+  const TypeKind kind = type->kind();
+  return kind == TypeKind::BoolType || kind == TypeKind::IntType || kind == TypeKind::FloatType ||
+         kind == TypeKind::StringType || kind == TypeKind::NoneType ||
+         kind == TypeKind::DeviceObjType;
+}
+
+using Assigned = std::set<std::pair<const c10::Type*, std::string>>;
+
+// What the methods of a module and of all below it assign, by class and name.
+Assigned assigned_attributes(const ObjectPtr& self) {
+  Assigned assigned;
+  std::unordered_set<const Function*> done;
+  for (const Module& module : Module(self).modules()) {
+    for (Function* method : module.type()->methods()) {
+      auto* function = tryToGraphFunction(*method);
+      if (!function || !done.insert(method).second) {
+        continue;
+      }
+      for (Node* node : all_nodes(*function->graph())) {
+        if (node->kind() == prim::SetAttr) {
+          assigned.emplace(node->input(0)->type().get(), node->s(attr::name));
+        }
+      }
+    }
+  }
+  return assigned;
+}
+
+class Reader {
+ public:
+  Reader(Graph& graph, const ObjectPtr& self)
+      : self_(self), modules_(self), nodes_(all_nodes(graph)) {
+    for (Node* node : nodes_) {
+      if (node->kind() == prim::fork) {
+        modules_.enter(node);
+      }
+    }
+  }
+
+  std::vector<Read> run() {
+    for (Node* node : nodes_) {
+      if (node->kind() == prim::CallMethod && is_autocast_class(node->input(0)->type())) {
+        for (size_t i = 1; i < node->inputs().size(); ++i) {
+          follow(node->input(i), node);
+        }
+      }
+    }
+    for (const auto& [node, value] : constants_) {
+      const WithInsertPoint here(node);
+      node->output()->replaceAllUsesWith(node->owningGraph()->insertConstant(value));
+    }
+    return std::move(reads_);
+  }
+
+ private:
+  // What is known when compiling of what `value` is made of.
+  void follow(Value* value, const Node* scope) {
+    if (!seen_.insert(value).second) {
+      return;
+    }
+    Node* node = value->node();
+    if (node->kind() == prim::GetAttr) {
+      read(node, scope);
+    } else if (node->kind() == prim::If) {
+      follow(node->input(), scope);
+      for (Block* branch : node->blocks()) {
+        follow(branch->outputs()[value->offset()], scope);
+      }
+    } else if (node->kind() == prim::Param) {
+      if (Value* outer = modules_.outside(value)) {
+        follow(outer, scope);
+      }
+    } else if (node->blocks().empty()) {
+      for (Value* input : node->inputs()) {
+        follow(input, scope);
+      }
+    }
+  }
+
+  void read(Node* node, const Node* scope) {
+    const auto& name = node->s(attr::name);
+    const auto [module, path] = modules_.find(node->input());
+    if (!module || !is_scalar(node->output()->type())) {
+      return;
+    }
+    if (!assigned_) {
+      assigned_ = assigned_attributes(self_);
+    }
+    if (assigned_->count({node->input()->type().get(), name})) {
+      throw refusal(scope,
+                    c10::str("an autocast scope that rests on `self.", path, name,
+                             "`, which the module's own code assigns"),
+                    "an attribute that only __init__ assigns, or two branches with a `with` in "
+                    "each: `if self.flag:` / `with torch.autocast(...)` / `else:`");
+    }
+    const size_t slot = module->type()->getAttributeSlot(name);
+    reads_.push_back({c10::weak_intrusive_ptr<c10::ivalue::Object>(module), slot,
+                      module->getSlot(slot), path + name});
+    constants_.emplace_back(node, module->getSlot(slot));
+  }
+
+  ObjectPtr self_;
+  Modules modules_;
+  std::vector<Node*> nodes_;
+  std::unordered_set<Value*> seen_;
+  std::optional<Assigned> assigned_;
+  std::vector<Read> reads_;
+  std::vector<std::pair<Node*, c10::IValue>> constants_;
+};
+
+}  // namespace
+
+void Modules::enter(Node* fork) { forks_.emplace(fork->g(attr::Subgraph).get(), fork); }
+
+Value* Modules::outside(const Value* value) const {
+  const auto fork = forks_.find(value->owningGraph());
+  const bool of_the_graph = value->node() == value->owningGraph()->param_node();
+  return fork == forks_.end() || !of_the_graph ? nullptr : fork->second->input(value->offset());
+}
+
+std::pair<ObjectPtr, std::string> Modules::find(const Value* value) const {
+  if (!self_ || !value->type()->is_module() || value->type()->kind() != TypeKind::ClassType) {
+    return {nullptr, ""};
+  }
+  if (const Value* outer = outside(value)) {
+    return find(outer);
+  }
+  if (value == value->owningGraph()->inputs()[0] && !forks_.count(value->owningGraph())) {
+    return {self_, ""};
+  }
+  if (value->node()->kind() != prim::GetAttr) {
+    return {nullptr, ""};
+  }
+  const auto& name = value->node()->s(attr::name);
+  const auto [owner, path] = find(value->node()->input());
+  return {owner ? owner->getAttr(name).toObject() : nullptr, path + name + "."};
+}
+
+bool Read::still_holds() const {
+  const auto object = module.lock();
+  return object && object->getSlot(slot) == value;
+}
+
+std::vector<Read> read_attributes(const std::shared_ptr<Graph>& graph, const ObjectPtr& self) {
+  if (!self) {
+    return {};
+  }
+  auto reads = Reader(*graph, self).run();
+  if (!reads.empty()) {
+    fold_constants(graph);
+  }
+  return reads;
+}
+
+}  // namespace jit_amp

@@ -1,0 +1,28 @@
+// ignore: functions and methods that ignore autocast.
+//
+// A process-wide set of scripted functions and of methods of single modules, kept by what
+// jit_amp.ignore_amp asks for. flatten puts disabled scopes around each of them, wherever it is
+// called from; a lowered function looks at the version at every call and is lowered anew when what
+// it rests on has changed. Safe to use from several threads.
+#pragma once
+
+#include <torch/csrc/jit/api/module.h>
+
+#include <memory>
+
+namespace jit_amp {
+
+// `pattern` is enclose's. The function is known by its source graph, the method by its module.
+void ignore(const std::shared_ptr<torch::jit::Graph>& function,
+            const std::shared_ptr<torch::jit::Graph>& pattern, bool ignored);
+void ignore(const torch::jit::ObjectPtr& module, const std::string& method,
+            const std::shared_ptr<torch::jit::Graph>& pattern, bool ignored);
+
+// The pattern if the function, or the module's method, is ignored; else none.
+std::shared_ptr<torch::jit::Graph> ignored(const torch::jit::GraphFunction& function,
+                                           const torch::jit::ObjectPtr& module);
+
+// Changes whenever the set does.
+uint64_t ignored_version();
+
+}  // namespace jit_amp

@@ -1,0 +1,193 @@
+#include "runtime/program.h"
+
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/python_headers.h>
+#include <torch/csrc/jit/passes/constant_pooling.h>
+#include <torch/csrc/jit/passes/constant_propagation.h>
+#include <torch/csrc/jit/runtime/interpreter.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
+
+#include <unordered_set>
+
+#include "passes/flatten.h"
+#include "passes/lower.h"
+#include "runtime/ignore.h"
+#include "runtime/ops.h"
+#include "runtime/state.h"
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+
+State entry_state(Ambient ambient) {
+  State state;
+  if (ambient.cpu) {
+    state.devices[at::kCPU] = {true, std::nullopt};
+  }
+  if (ambient.cuda) {
+    state.devices[at::kCUDA] = {true, std::nullopt};
+  }
+  return state;
+}
+
+size_t index(Ambient ambient) {
+  return static_cast<size_t>(ambient.cpu) + 2 * static_cast<size_t>(ambient.cuda);
+}
+
+// The source graphs of all programs there are.
+struct Sources {
+  std::mutex mutex;
+  std::unordered_set<const Graph*> graphs;
+};
+
+Sources& sources() {
+  static auto& all = *new Sources;  // outlives TorchScript's own statics
+  return all;
+}
+
+Operation make_program(const Node* node) {
+  auto program = node->ival(ops::held).toCustomClass<Program>();
+  const size_t inputs = node->inputs().size();
+  return [=](Stack& stack) { program->run(stack, inputs); };
+}
+
+const auto registered = torch::class_<Program>("jit_amp", "Program");
+const RegisterOperators operators(
+    {Operator(ops::program, make_program, c10::AliasAnalysisKind::CONSERVATIVE)});
+
+}  // namespace
+
+Turn::Turn() {
+  static auto& mutex = *new std::recursive_mutex;
+  PyThreadState* const waiting = PyGILState_Check() ? PyEval_SaveThread() : nullptr;
+  turn_ = std::unique_lock(mutex);
+  if (waiting) {
+    PyEval_RestoreThread(waiting);
+  }
+  gil_ = PyGILState_Ensure();
+}
+
+Turn::~Turn() { PyGILState_Release(static_cast<PyGILState_STATE>(gil_)); }
+
+std::shared_ptr<Graph> lowered_graph(GraphFunction& function, const ObjectPtr& self,
+                                     Ambient ambient, std::vector<Read>* reads) {
+  const Turn turn;
+  auto graph = flatten(function, self);
+  auto read = read_attributes(graph, self);
+  const State entry = entry_state(ambient);
+  const Scopes scopes = find_scopes(*graph, entry);
+  lower(graph, scopes, entry, Product::in_process);
+  if (!entry.active()) {
+    for (const std::string& warning : scopes.warnings) {
+      TORCH_WARN(warning);
+    }
+  }
+  const Suspended off;  // constants fold as outside any autocast
+  ConstantPropagation(graph);
+  ConstantPooling(graph);
+  if (reads) {
+    *reads = std::move(read);
+  }
+  return graph;
+}
+
+Program::Program(const GraphFunction& function)
+    : source_(function.qualname(), function.graph(), nullptr) {
+  const std::lock_guard<std::mutex> lock(sources().mutex);
+  sources().graphs.insert(source_.graph().get());
+}
+
+Program::~Program() {
+  const std::lock_guard<std::mutex> lock(sources().mutex);
+  sources().graphs.erase(source_.graph().get());
+}
+
+bool Program::is_behind(const GraphFunction& function) {
+  const std::lock_guard<std::mutex> lock(sources().mutex);
+  return sources().graphs.count(function.graph().get()) != 0;
+}
+
+bool Program::Variant::still_holds() const {
+  return version == ignored_version() && std::all_of(reads.begin(), reads.end(), [](const Read& r) {
+           return r.still_holds();
+         });
+}
+
+std::optional<Code> Program::find(const ObjectPtr& self, Ambient ambient) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [object, variant] : variants_) {
+    if (object == self.get() && (!self || !variant.self.expired()) && variant.still_holds()) {
+      return variant.codes[index(ambient)];
+    }
+  }
+  return std::nullopt;
+}
+
+Code Program::make(const ObjectPtr& self, Ambient ambient) {
+  const Turn turn;
+  if (auto code = find(self, ambient)) {  // another thread's, made while this one waited
+    return *code;
+  }
+  const uint64_t version = ignored_version();
+  std::vector<Read> reads;
+  Code code(lowered_graph(source_, self, ambient, &reads), source_.name());
+
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto stale = [&](const auto& known) {
+    return known.first == self.get() ? !known.second.still_holds()
+                                     : known.first && known.second.self.expired();
+  };
+  variants_.erase(std::remove_if(variants_.begin(), variants_.end(), stale), variants_.end());
+  auto variant = std::find_if(variants_.begin(), variants_.end(),
+                              [&](const auto& known) { return known.first == self.get(); });
+  if (variant == variants_.end()) {
+    using Weak = c10::weak_intrusive_ptr<c10::ivalue::Object>;
+    variants_.emplace_back(self.get(), Variant{Weak(self), version, std::move(reads), {}});
+    variant = std::prev(variants_.end());
+  }
+  variant->second.codes[index(ambient)] = code;
+  return code;
+}
+
+ObjectPtr Program::self_of(const Stack& stack, size_t inputs) const {
+  const auto formals = source_.graph()->inputs();
+  const bool is_method = !formals.empty() && formals[0]->type()->is_module();
+  return is_method ? peek(stack, 0, inputs).toObject() : nullptr;
+}
+
+void Program::prepare(const ObjectPtr& self) { (void)make(self, {false, false}); }
+
+void Program::run(Stack& stack, size_t inputs) {
+  const Ambient ambient{at::autocast::is_autocast_enabled(at::kCPU),
+                        at::autocast::is_autocast_enabled(at::kCUDA)};
+  auto self = self_of(stack, inputs);
+  auto code = find(self, ambient);
+  if (!code) {
+    code = make(self, ambient);
+  }
+  self = nullptr;
+  std::optional<Suspended> off;  // the lowered graph holds the ambient's casts
+  if (ambient.cpu || ambient.cuda) {
+    off.emplace();
+  }
+  run_here(*code, stack, inputs);
+}
+
+std::shared_ptr<Graph> Program::graph() {
+  auto graph = std::make_shared<Graph>();
+  const auto& source = *source_.graph();
+  for (const Value* input : source.inputs()) {
+    graph->addInput()->copyMetadata(const_cast<Value*>(input));
+  }
+  Node* node =
+      graph->insertNode(graph->create(ops::program, graph->inputs(), source.outputs().size()));
+  node->ival_(ops::held, c10::IValue(c10::intrusive_ptr<Program>::reclaim_copy(this)));
+  for (size_t i = 0; i < node->outputs().size(); ++i) {
+    node->output(i)->setType(source.outputs()[i]->type());
+    graph->registerOutput(node->output(i));
+  }
+  return graph;
+}
+
+}  // namespace jit_amp

@@ -1,0 +1,89 @@
+// program: what a lowered function runs.
+//
+// The optimized graph of a lowered function is one node, `jit_amp::program`, whatever the ambient
+// autocast is. It holds a Program: the function's source graph, and the lowered graphs that calls
+// have needed so far, one per ambient state (off, on for CPU, for CUDA, for both) and per module
+// that the function is a method of. A graph is lowered when it is first needed, and again when what
+// it rests on has changed: an attribute that a scope reads, the functions that ignore autocast.
+//
+// Safe to call from several threads. One thread lowers at a time; the others wait or run.
+#pragma once
+
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/api/object.h>
+#include <torch/custom_class.h>
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "passes/instance.h"
+
+namespace jit_amp {
+
+struct Ambient {
+  bool cpu;
+  bool cuda;
+};
+
+// Takes the turn to lower: graphs are read and made by one thread at a time, which holds the GIL
+// because copies of Python operators need it, and waits for its turn without it.
+class Turn {
+ public:
+  Turn();
+  ~Turn();
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  std::unique_lock<std::recursive_mutex> turn_;
+  int gil_;  // a PyGILState_STATE
+};
+
+// The graph that a call of `function` runs on `self`, null if it is no method. Throws AutocastError.
+std::shared_ptr<torch::jit::Graph> lowered_graph(torch::jit::GraphFunction& function,
+                                                 const torch::jit::ObjectPtr& self,
+                                                 Ambient ambient,
+                                                 std::vector<Read>* reads = nullptr);
+
+class Program : public torch::CustomClassHolder {
+ public:
+  explicit Program(const torch::jit::GraphFunction& function);
+  ~Program() override;
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  // Whether the function runs a Program.
+  static bool is_behind(const torch::jit::GraphFunction& function);
+
+  // Lowers for calls outside any autocast; warns of what eager would warn of when it gets there.
+  // Throws AutocastError where a scope cannot be known when compiling.
+  void prepare(const torch::jit::ObjectPtr& self);
+  // Runs on the stack's last `inputs` values.
+  void run(torch::jit::Stack& stack, size_t inputs);
+  // A graph of one node that runs this program, with the source graph's inputs and outputs.
+  std::shared_ptr<torch::jit::Graph> graph();
+
+ private:
+  // The lowered graphs for one module; for a function, for none.
+  struct Variant {
+    c10::weak_intrusive_ptr<c10::ivalue::Object> self;
+    uint64_t version;  // of the ignored functions
+    std::vector<Read> reads;
+    std::array<std::optional<torch::jit::Code>, 4> codes;
+
+    bool still_holds() const;
+  };
+
+  std::optional<torch::jit::Code> find(const torch::jit::ObjectPtr& self, Ambient ambient);
+  torch::jit::Code make(const torch::jit::ObjectPtr& self, Ambient ambient);
+  torch::jit::ObjectPtr self_of(const torch::jit::Stack& stack, size_t inputs) const;
+
+  torch::jit::GraphFunction source_;  // shares its graph with the function
+  std::mutex mutex_;                  // of variants_; never held while lowering
+  std::vector<std::pair<const c10::ivalue::Object*, Variant>> variants_;
+};
+
+}  // namespace jit_amp
