@@ -55,34 +55,30 @@ PYBIND11_MODULE(_C, m) {
     return jit_amp::lowered_graph(torch::jit::toGraphFunction(*function.function_), nullptr,
                                   {cpu, cuda});
   });
-  m.def("lowered_method_graph",
-        [](const Module& module, const std::string& method, bool cpu, bool cuda) {
-          return jit_amp::lowered_graph(
-              torch::jit::toGraphFunction(module.get_method(method).function()), module._ivalue(),
-              {cpu, cuda});
-        });
+  m.def("lowered_method_graph", [](const Module& module, const std::string& method, bool cpu,
+                                   bool cuda) {
+    return jit_amp::lowered_graph(torch::jit::toGraphFunction(module.get_method(method).function()),
+                                  module._ivalue(), {cpu, cuda});
+  });
   // Both return whether there was a lowered function to ignore autocast.
-  m.def("ignore_function",
-        [](const StrongFunctionPtr& function, const std::shared_ptr<torch::jit::Graph>& pattern,
-           bool ignore) {
-          const auto& graph_function = torch::jit::toGraphFunction(*function.function_);
-          const bool known = jit_amp::Program::is_behind(graph_function);
-          if (known) {
-            jit_amp::ignore(graph_function.graph(), pattern, ignore);
-          }
-          return known;
-        });
-  m.def("ignore_method",
-        [](const Module& module, const std::string& method,
-           const std::shared_ptr<torch::jit::Graph>& pattern, bool ignore) {
-          const auto* function =
-              torch::jit::tryToGraphFunction(module.get_method(method).function());
-          const bool known = function && jit_amp::Program::is_behind(*function);
-          if (known) {
-            jit_amp::ignore(module._ivalue(), method, pattern, ignore);
-          }
-          return known;
-        });
+  m.def("ignore_function", [](const StrongFunctionPtr& function,
+                              const std::shared_ptr<torch::jit::Graph>& pattern, bool ignore) {
+    const auto& graph_function = torch::jit::toGraphFunction(*function.function_);
+    const bool known = jit_amp::Program::is_behind(graph_function);
+    if (known) {
+      jit_amp::ignore(graph_function.graph(), pattern, ignore);
+    }
+    return known;
+  });
+  m.def("ignore_method", [](const Module& module, const std::string& method,
+                            const std::shared_ptr<torch::jit::Graph>& pattern, bool ignore) {
+    const auto* function = torch::jit::tryToGraphFunction(module.get_method(method).function());
+    const bool known = function && jit_amp::Program::is_behind(*function);
+    if (known) {
+      jit_amp::ignore(module._ivalue(), method, pattern, ignore);
+    }
+    return known;
+  });
   m.def("freeze_module", [](const Module& module, const std::vector<std::string>& preserved_attrs,
                             const std::vector<py::tuple>& examples, bool optimize_numerics) {
     std::vector<torch::jit::Stack> stacks;

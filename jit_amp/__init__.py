@@ -6,6 +6,18 @@ from jit_amp import policy
 from jit_amp._C import AutocastError
 from jit_amp._decorated import get_autocast
 from jit_amp._freeze import freeze
+from jit_amp._ignore import ignore_amp
+from jit_amp._install import install, uninstall
 from jit_amp._script import lowered_graph, script
 
-__all__ = ["AutocastError", "freeze", "get_autocast", "lowered_graph", "policy", "script"]
+__all__ = [
+    "AutocastError",
+    "freeze",
+    "get_autocast",
+    "ignore_amp",
+    "install",
+    "lowered_graph",
+    "policy",
+    "script",
+    "uninstall",
+]

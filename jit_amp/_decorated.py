@@ -15,23 +15,42 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.jit import ScriptFunction, ScriptModule, _recursive
+from torch.jit import ScriptFunction, ScriptModule, _recursive, _script
 
 from jit_amp import _C, _pattern
 
 _Around = tuple[str, Any, bool]  # device_type, dtype or None, enabled: _C's Around
 _lock = threading.RLock()
+# The pair that fx graphs hold in place of a `with`, and what stands for it in a script.
+_IN_SCRIPT = {
+    torch.amp.autocast_mode._enter_autocast: _pattern.enter_autocast,
+    torch.amp.autocast_mode._exit_autocast: _pattern.exit_autocast,
+}
 _compiled: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+# What ignore_amp returned for a Python function, and that function.
+ignoring: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+_IGNORED: list[_Around] = [("cpu", None, False), ("cuda", None, False)]
 
 
 def unwrap(func: Any) -> tuple[Any, list[_Around]]:
-    """Returns what ``torch.autocast`` decorators wrap, and their scopes from the outermost."""
+    """Returns what decorators wrap, and their scopes from the outermost.
+
+    The decorators are ``torch.autocast`` and ``jit_amp.ignore_amp``.
+    """
     scopes: list[_Around] = []
     bound_to = getattr(func, "__self__", None)
     plain = getattr(func, "__func__", func)
-    while getattr(plain, "__name__", None) is not None and (found := _one_layer(plain)):
-        instance, plain = found
-        scopes.append((instance.device, instance.fast_dtype, instance._enabled))
+    while getattr(plain, "__name__", None) is not None:
+        if isinstance(plain, types.FunctionType) and plain in ignoring:
+            scopes += _IGNORED
+            plain = ignoring[plain]
+        elif found := _one_layer(plain):
+            instance, plain = found
+            scopes.append((instance.device, instance.fast_dtype, instance._enabled))
+        else:
+            break
+        bound_to = getattr(plain, "__self__", bound_to)
+        plain = getattr(plain, "__func__", plain)
     if scopes and bound_to is not None and not hasattr(plain, "__self__"):
         plain = types.MethodType(plain, bound_to)
     return (plain if scopes else func), scopes
@@ -76,7 +95,7 @@ def get_autocast(
 
 
 def pattern() -> torch._C.Graph:
-    return torch.jit.script(_pattern.scope).graph
+    return _script.script(_pattern.scope).graph  # type: ignore[no-untyped-call]
 
 
 def enclosed_function(func: Any, scopes: list[_Around]) -> Any:
@@ -86,6 +105,8 @@ def enclosed_function(func: Any, scopes: list[_Around]) -> Any:
 
 def _try_compile_fn(original: Callable[..., Any]) -> Callable[..., Any]:
     def compile_decorated(fn: Any, loc: Any) -> Any:
+        if isinstance(fn, types.FunctionType) and fn in _IN_SCRIPT:
+            return original(_IN_SCRIPT[fn], loc)
         inner, scopes = unwrap(fn)
         if not scopes:
             return original(fn, loc)
@@ -114,12 +135,30 @@ def compiling(obj: Any) -> Iterator[None]:
         undo.callback(setattr, _recursive, "try_compile_fn", original)
         if isinstance(obj, torch.nn.Module) and not isinstance(obj, ScriptModule):
             for owner in set(_owners(obj)):
+                decorated = {}
                 for name, value in list(vars(owner).items()):
                     inner, scopes = unwrap(value)
                     if scopes:
+                        decorated[name] = scopes
                         _set(owner, name, inner)
                         undo.callback(_set, owner, name, value)
+                if decorated and not isinstance(owner, type):
+                    _tell_apart(owner, str(decorated), undo)
         yield
+
+
+def _tell_apart(module: torch.nn.Module, scopes: str, undo: contextlib.ExitStack) -> None:
+    """Gives the module a TorchScript type that modules of its class decorated otherwise lack.
+
+    They would share their methods' code; a constant of another value keeps types apart.
+    """
+    before = dict(vars(module))
+    constants = [*getattr(module, "__constants__", ()), "_scopes_of_decorators"]
+    for name, value in (("__constants__", constants), ("_scopes_of_decorators", scopes)):
+        vars(module)[name] = value
+        undo.callback(vars(module).pop, name)
+        if name in before:
+            undo.callback(_set, module, name, before[name])
 
 
 def _set(owner: Any, name: str, value: Any) -> None:

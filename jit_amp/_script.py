@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.jit import ScriptFunction, ScriptModule
+from torch.jit import _script as _original
 from torch.jit._recursive import wrap_cpp_module
 
 from jit_amp import _C, _decorated
@@ -36,7 +37,7 @@ def _scripted(obj: Any) -> Any:
 def _compiled(obj: Any) -> Any:
     """``torch.jit.script``, with a word for what its compiler breaks on."""
     try:
-        return torch.jit.script(obj)
+        return _original.script(obj)  # type: ignore[no-untyped-call]
     except RuntimeError as error:
         if "INTERNAL ASSERT FAILED" not in str(error):
             raise

@@ -5,8 +5,8 @@
 #include <torch/csrc/jit/passes/inliner.h>
 #include <torch/csrc/jit/passes/peephole.h>
 
-#include <regex>
 #include <map>
+#include <regex>
 #include <set>
 #include <unordered_set>
 #include <vector>
@@ -65,8 +65,7 @@ class Flattener {
       }
       if (GraphFunction* callee = tryToGraphFunction(node)) {
         const bool is_method = node->kind() == prim::CallMethod;
-        auto graph =
-            body(*callee, is_method ? modules.find(node->input(0)).first : nullptr, node);
+        auto graph = body(*callee, is_method ? modules.find(node->input(0)).first : nullptr, node);
         if (!is_method) {
           node->removeInput(0);
         }

@@ -1,7 +1,7 @@
 // instance: what a scope takes from the module it runs on.
 //
-// `torch.autocast("cpu", enabled=self.flag)` reads a plain attribute of one instance. When a graph is
-// lowered for a known module, such attributes are put in as the constants that they are at that
+// `torch.autocast("cpu", enabled=self.flag)` reads a plain attribute of one instance. When a graph
+// is lowered for a known module, such attributes are put in as the constants that they are at that
 // moment; what was read is returned, so that a caller can see at its next call whether it still
 // holds. Only attributes that a scope's arguments rest on become constants. One that code of the
 // module assigns could change while the graph runs, and is refused.

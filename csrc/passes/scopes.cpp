@@ -13,7 +13,7 @@ namespace {
 using namespace torch::jit;
 
 constexpr const char* kConstantHelp =
-    "a constant, an attribute declared Final, or two branches with a `with` in each: "
+    "a constant, an attribute of the module, or two branches with a `with` in each: "
     "`if flag:` / `with torch.autocast(...)` / `else:`";
 
 // An autocast object as its constructor made it.
@@ -44,12 +44,12 @@ class Finder {
     for (Node* node : block->nodes()) {
       if (node->kind() == prim::CreateObject && is_autocast_class(node->output()->type())) {
         found_.scaffolding.push_back(node);
+      } else if (is_scope(node, prim::Enter, "__enter__")) {
+        enter(node, open);
+      } else if (is_scope(node, prim::Exit, "__exit__")) {
+        exit(node, open);
       } else if (node->kind() == prim::CallMethod && is_autocast_class(node->input(0)->type())) {
         construct(node);
-      } else if (node->kind() == prim::Enter && is_autocast_class(node->input(0)->type())) {
-        enter(node, open);
-      } else if (node->kind() == prim::Exit && is_autocast_class(node->input(0)->type())) {
-        exit(node, open);
       } else {
         check_no_instance_escapes(node);
         found_.state.emplace(node, intern());
@@ -65,6 +65,12 @@ class Finder {
     if (!open.empty()) {
       throw refusal(last_enter_, "an autocast scope that is entered and not left", "`with`");
     }
+  }
+
+  // Entering and leaving, by `with` or by hand.
+  static bool is_scope(const Node* node, c10::Symbol kind, const char* method) {
+    const bool by_hand = node->kind() == prim::CallMethod && node->s(attr::name) == method;
+    return (node->kind() == kind || by_hand) && is_autocast_class(node->input(0)->type());
   }
 
   // `x.__init__(...)` of an autocast class: the one place where a scope's arguments stand.
@@ -181,7 +187,7 @@ class Finder {
       }
     }
     here_ = nullptr;
-    if (node->outputs().size() == 1) {
+    if (node->outputs().size() == 1 && is_object(node->output())) {
       aliases_[node->output()] = node->input(0);
     }
   }

@@ -1,11 +1,11 @@
 #include "runtime/program.h"
 
 #include <ATen/autocast_mode.h>
-#include <torch/csrc/python_headers.h>
 #include <torch/csrc/jit/passes/constant_pooling.h>
 #include <torch/csrc/jit/passes/constant_propagation.h>
-#include <torch/csrc/jit/runtime/interpreter.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
+#include <torch/csrc/jit/runtime/interpreter.h>
+#include <torch/csrc/python_headers.h>
 
 #include <unordered_set>
 
@@ -53,8 +53,8 @@ Operation make_program(const Node* node) {
 }
 
 const auto registered = torch::class_<Program>("jit_amp", "Program");
-const RegisterOperators operators(
-    {Operator(ops::program, make_program, c10::AliasAnalysisKind::CONSERVATIVE)});
+const RegisterOperators operators({Operator(ops::program, make_program,
+                                            c10::AliasAnalysisKind::CONSERVATIVE)});
 
 }  // namespace
 
@@ -109,9 +109,8 @@ bool Program::is_behind(const GraphFunction& function) {
 }
 
 bool Program::Variant::still_holds() const {
-  return version == ignored_version() && std::all_of(reads.begin(), reads.end(), [](const Read& r) {
-           return r.still_holds();
-         });
+  return version == ignored_version() &&
+         std::all_of(reads.begin(), reads.end(), [](const Read& r) { return r.still_holds(); });
 }
 
 std::optional<Code> Program::find(const ObjectPtr& self, Ambient ambient) {

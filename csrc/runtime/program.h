@@ -42,10 +42,10 @@ class Turn {
   int gil_;  // a PyGILState_STATE
 };
 
-// The graph that a call of `function` runs on `self`, null if it is no method. Throws AutocastError.
+// The graph that a call of `function` runs on `self`, null if it is no method. Throws
+// AutocastError.
 std::shared_ptr<torch::jit::Graph> lowered_graph(torch::jit::GraphFunction& function,
-                                                 const torch::jit::ObjectPtr& self,
-                                                 Ambient ambient,
+                                                 const torch::jit::ObjectPtr& self, Ambient ambient,
                                                  std::vector<Read>* reads = nullptr);
 
 class Program : public torch::CustomClassHolder {

@@ -1,0 +1,94 @@
+"""jit_amp.ignore_amp."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.jit import ScriptFunction, ScriptModule
+
+from jit_amp import _C, _decorated
+
+
+def ignore_amp(fn: Any = None, ignore: bool = True) -> Any:
+    """Makes a function, a module or a method ignore the autocast around it, or heed it again.
+
+    It then runs as if its body stood inside ``torch.autocast("cpu", enabled=False)`` and
+    ``torch.autocast("cuda", enabled=False)``, wherever it is called from: eager code, other scripted
+    functions, autocast scopes. Scopes of its own still count.
+
+    Args:
+        fn: what :func:`script` returned, or a method of such a module: it is switched in place, at
+            any time, for everything that calls it. An ``nn.Module`` or a method of one: switched in
+            place, for eager and for scripting afterwards. A Python function or a class of modules:
+            use it as a decorator. A module means its ``forward``. None makes a decorator:
+            ``@ignore_amp(ignore=False)``.
+        ignore: False undoes an earlier call.
+
+    Returns:
+        ``fn``; of a Python function, a function to use in its place.
+
+    Raises:
+        TypeError: ``fn`` was scripted, and not by jit_amp.
+    """
+    if fn is None:
+        return functools.partial(ignore_amp, ignore=ignore)
+    if isinstance(fn, ScriptFunction):
+        _check(_C.ignore_function(fn, _decorated.pattern(), ignore), fn)
+        return fn
+    if isinstance(fn, torch._C.ScriptMethod):
+        _check(_C.ignore_method(fn.owner, fn.name, _decorated.pattern(), ignore), fn)
+        return fn
+    if isinstance(fn, ScriptModule):
+        _check(_C.ignore_method(fn._c, "forward", _decorated.pattern(), ignore), fn)
+        return fn
+    if isinstance(fn, torch.nn.Module):
+        _switch(fn, "forward", ignore)
+        return fn
+    if isinstance(fn, type) and issubclass(fn, torch.nn.Module):
+        fn.forward = _switched(fn.forward, ignore)
+        return fn
+    owner = getattr(fn, "__self__", None)
+    if isinstance(owner, torch.nn.Module):
+        _switch(owner, fn.__name__, ignore)
+        return getattr(owner, fn.__name__)
+    if not callable(fn):
+        raise TypeError(f"ignore_amp takes a function or a module, not {type(fn).__name__}")
+    return _switched(fn, ignore)
+
+
+def _check(switched: bool, fn: Any) -> None:
+    if not switched:
+        raise TypeError(
+            f"ignore_amp: {type(fn).__name__} was not scripted by jit_amp: use what "
+            "jit_amp.script returns for it, or decorate the Python function"
+        )
+
+
+def _switched(fn: Callable[..., Any], ignore: bool) -> Callable[..., Any]:
+    inner = _decorated.ignoring.get(fn)
+    if not ignore:
+        return fn if inner is None else inner
+    if inner is not None:
+        return fn
+
+    @functools.wraps(fn)
+    def ignoring_amp(*args: Any, **kwargs: Any) -> Any:
+        with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+            return fn(*args, **kwargs)
+
+    _decorated.ignoring[ignoring_amp] = fn
+    return ignoring_amp
+
+
+def _switch(module: torch.nn.Module, name: str, ignore: bool) -> None:
+    """The same for one method of one module."""
+    method = _switched(getattr(module, name), ignore)
+    if ignore:
+        vars(module)[name] = method
+    else:
+        vars(module).pop(name, None)
+        if getattr(module, name) != method:
+            vars(module)[name] = method

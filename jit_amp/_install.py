@@ -1,0 +1,83 @@
+"""jit_amp.install and jit_amp.uninstall."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch.jit import ScriptFunction
+
+from jit_amp._freeze import freeze
+from jit_amp._script import script
+
+_NAMES = ("script", "trace", "freeze", "load")
+_originals = {name: getattr(torch.jit, name) for name in _NAMES}
+
+
+@functools.wraps(_originals["script"])
+def _script(
+    obj: Any,
+    optimize: Any = None,
+    _frames_up: int = 0,
+    _rcb: Any = None,
+    example_inputs: Any = None,
+) -> Any:
+    # Classes become types, and dicts and lists shared ones: nothing there is run under autocast.
+    plain_class = isinstance(obj, type) and not issubclass(obj, torch.nn.Module)
+    if plain_class or isinstance(obj, (dict, list)):
+        return _originals["script"](obj, optimize, _frames_up + 1, _rcb, example_inputs)
+    if example_inputs is not None or _rcb is not None:
+        obj = _originals["script"](obj, optimize, _frames_up + 1, _rcb, example_inputs)
+    return script(obj)
+
+
+@functools.wraps(_originals["trace"])
+def _trace(*args: Any, **kwargs: Any) -> Any:
+    return script(_originals["trace"](*args, **kwargs))
+
+
+@functools.wraps(_originals["freeze"])
+def _freeze(
+    mod: Any, preserved_attrs: list[str] | None = None, optimize_numerics: bool = True
+) -> Any:
+    return freeze(mod, preserved_attrs, optimize_numerics=optimize_numerics)
+
+
+@functools.wraps(_originals["load"])
+def _load(*args: Any, **kwargs: Any) -> Any:
+    return script(_originals["load"](*args, **kwargs))
+
+
+class _Installed:
+    """What :func:`install` returns: leaving it brings back what was there before."""
+
+    def __init__(self, before: dict[str, Any]) -> None:
+        self._before = before
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exception: object) -> None:
+        _put(self._before)
+
+
+def _put(functions: dict[str, Any]) -> None:
+    for name, function in functions.items():
+        setattr(torch.jit, name, function)
+
+
+def install() -> _Installed:
+    """Makes plain ``torch.jit.script``, ``trace``, ``freeze`` and ``load`` go through jit_amp.
+
+    They keep their arguments. What was scripted before stays as it is. Calling it again changes
+    nothing. Also a context manager: ``with jit_amp.install():`` undoes itself at the end.
+    """
+    before = {name: getattr(torch.jit, name) for name in _NAMES}
+    _put({"script": _script, "trace": _trace, "freeze": _freeze, "load": _load})
+    return _Installed(before)
+
+
+def uninstall() -> None:
+    """Brings PyTorch's own functions back. What was scripted in between stays jit_amp's."""
+    _put(_originals)
