@@ -95,7 +95,7 @@ def get_autocast(
 
 
 def pattern() -> torch._C.Graph:
-    return _script.script(_pattern.scope).graph  # type: ignore[no-untyped-call]
+    return _script.script(_pattern.scope).graph
 
 
 def enclosed_function(func: Any, scopes: list[_Around]) -> Any:

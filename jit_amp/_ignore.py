@@ -16,7 +16,7 @@ def ignore_amp(fn: Any = None, ignore: bool = True) -> Any:
     """Makes a function, a module or a method ignore the autocast around it, or heed it again.
 
     It then runs as if its body stood inside ``torch.autocast("cpu", enabled=False)`` and
-    ``torch.autocast("cuda", enabled=False)``, wherever it is called from: eager code, other scripted
+    ``torch.autocast("cuda", enabled=False)``, wherever it is called from: eager, other scripted
     functions, autocast scopes. Scopes of its own still count.
 
     Args:

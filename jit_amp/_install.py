@@ -6,7 +6,6 @@ import functools
 from typing import Any
 
 import torch
-from torch.jit import ScriptFunction
 
 from jit_amp._freeze import freeze
 from jit_amp._script import script

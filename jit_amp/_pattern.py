@@ -16,10 +16,10 @@ def enter_autocast(
     dtype: torch.dtype | None = None,
     enabled: bool = True,
     cache_enabled: bool | None = None,
-):
+) -> torch.autocast:
     """What ``torch.amp._enter_autocast`` is in a script."""
     mode = torch.autocast(device_type, dtype, enabled, cache_enabled)
-    mode.__enter__()
+    mode.__enter__()  # type: ignore[no-untyped-call]
     return mode
 
 

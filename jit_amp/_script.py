@@ -37,7 +37,7 @@ def _scripted(obj: Any) -> Any:
 def _compiled(obj: Any) -> Any:
     """``torch.jit.script``, with a word for what its compiler breaks on."""
     try:
-        return _original.script(obj)  # type: ignore[no-untyped-call]
+        return _original.script(obj)
     except RuntimeError as error:
         if "INTERNAL ASSERT FAILED" not in str(error):
             raise
