@@ -230,10 +230,13 @@ class Rewriter {
     return result;
   }
 
-  Value* enabled(const State& state, DeviceType device) {
-    return chosen(
-        state, device, c10::BoolType::get(), owner_->insertConstant(state.at(device).enabled),
-        [&](const DeviceState& inside) { return owner_->insertConstant(inside.enabled); });
+  // `visibly`: as code can see it, to which a scope for CUDA does nothing where there is none.
+  Value* enabled(const State& state, DeviceType device, bool visibly) {
+    const bool is_missing = visibly && device == DeviceType::CUDA && !at::hasCUDA();
+    const auto value = [&](const DeviceState& at) {
+      return owner_->insertConstant(at.enabled && !(at.by_scope && is_missing));
+    };
+    return chosen(state, device, c10::BoolType::get(), value(state.at(device)), value);
   }
 
   Value* dtype(const State& state, DeviceType device) {
@@ -273,15 +276,19 @@ class Rewriter {
     return owned(value);
   }
 
-  Value* owned(Value* value) { return owner_ == value->owningGraph() ? value : imported(value); }
+  Value* owned(Value* value) { return in(owner_, value); }
 
-  // A value of the outer graph as one of a forked subgraph: one more operand of the fork.
-  Value* imported(Value* value) {
-    Value*& inner = imports_[{owner_, value}];
+  // A value of a graph around as one of a forked subgraph: one more operand of the fork, which may
+  // itself be in a forked subgraph.
+  Value* in(Graph* graph, Value* value) {
+    if (value->owningGraph() == graph) {
+      return value;
+    }
+    Value*& inner = imports_[{graph, value}];
     if (!inner) {
-      Node* fork = forks_.at(owner_);
-      fork->addInput(value);
-      inner = owner_->addInput()->setType(value->type());
+      Node* fork = forks_.at(graph);
+      fork->addInput(in(fork->owningGraph(), value));
+      inner = graph->addInput()->setType(value->type());
     }
     return inner;
   }
@@ -372,11 +379,10 @@ class Rewriter {
     return operand;
   }
 
-  // A question about the state: CUDA is never on where there is none, as in eager.
+  // A question about the state.
   void answer(const Plan& plan) {
     const DeviceState at = plan.state->at(*plan.query);
     const bool asks_enabled = plan.node->output()->type()->kind() == c10::TypeKind::BoolType;
-    const bool there = *plan.query != DeviceType::CUDA || at::hasCUDA();
     if (!asks_enabled && !at.dtype_known) {
       throw refusal(
           plan.node,
@@ -384,9 +390,8 @@ class Rewriter {
           "is known only at run time",
           "the inner scope with a dtype");
     }
-    Value* value = !asks_enabled ? dtype(*plan.state, *plan.query)
-                   : there       ? enabled(*plan.state, *plan.query)
-                                 : owner_->insertConstant(false);
+    Value* value =
+        asks_enabled ? enabled(*plan.state, *plan.query, true) : dtype(*plan.state, *plan.query);
     plan.node->output()->replaceAllUsesWith(value);
     plan.node->destroy();
   }
@@ -397,10 +402,10 @@ class Rewriter {
     const auto& formals = node->schema().arguments();
     for (size_t i = 0; i < formals.size(); ++i) {
       if (formals[i].name() == "dtype") {
-        node->replaceInput(
-            i, insert(node, ops::opt_dtype,
-                      {node->input(0), node->input(i), enabled(*plan.state, DeviceType::CUDA)},
-                      c10::OptionalType::create(c10::IntType::get())));
+        node->replaceInput(i, insert(node, ops::opt_dtype,
+                                     {node->input(0), node->input(i),
+                                      enabled(*plan.state, DeviceType::CUDA, false)},
+                                     c10::OptionalType::create(c10::IntType::get())));
       }
     }
   }
@@ -444,7 +449,7 @@ class Rewriter {
     std::vector<Value*> inputs;
     for (const DeviceType device : plan.state->named()) {
       devices.push_back(c10::DeviceTypeName(device, /*lower_case=*/true));
-      inputs.push_back(enabled(*plan.state, device));
+      inputs.push_back(enabled(*plan.state, device, true));
       inputs.push_back(dtype(*plan.state, device));
     }
     inputs.insert(inputs.end(), outside.begin(), outside.end());

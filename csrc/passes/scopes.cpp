@@ -114,6 +114,7 @@ class Finder {
   DeviceState state_inside(Node* node, c10::DeviceType device,
                            std::map<std::string, c10::IValue>& given) {
     DeviceState inside;
+    inside.by_scope = true;
     inside.enabled = !given.count("enabled") || given["enabled"].toBool();
     if (given.count("dtype") && !given["dtype"].isNone()) {
       inside.dtype = static_cast<c10::ScalarType>(given["dtype"].toInt());

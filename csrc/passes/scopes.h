@@ -32,6 +32,7 @@ struct DeviceState {
   std::optional<c10::ScalarType> dtype = std::nullopt;
   bool dtype_known =
       true;  // not where a dynamic scope around decides; then it must not be asked for
+  bool by_scope = false;  // and not by what is around the call
   bool operator==(const DeviceState&) const = default;
 };
 

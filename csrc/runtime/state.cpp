@@ -1,7 +1,5 @@
 #include "runtime/state.h"
 
-#include <ATen/Context.h>
-
 namespace jit_amp {
 
 Entered::Entered(std::vector<Setting> settings) {
@@ -10,8 +8,7 @@ Entered::Entered(std::vector<Setting> settings) {
   for (const Setting& setting : settings) {
     before_.push_back({setting.device, autocast::is_autocast_enabled(setting.device),
                        autocast::get_autocast_dtype(setting.device)});
-    const bool there = setting.device != c10::DeviceType::CUDA || at::hasCUDA();
-    autocast::set_autocast_enabled(setting.device, setting.enabled && there);
+    autocast::set_autocast_enabled(setting.device, setting.enabled);
     autocast::set_autocast_dtype(setting.device, setting.dtype);
     autocast::increment_nesting();
   }

@@ -17,7 +17,7 @@ struct Setting {
 
 // Enters the settings and leaves them again, as nested `with torch.autocast(...)` blocks would
 // (torch/amp/autocast_mode.py, __enter__ and __exit__): the weight cache is dropped when the
-// outermost one is left. A device that this process does not have is left off, as eager does.
+// outermost one is left.
 class Entered {
  public:
   explicit Entered(std::vector<Setting> settings);
