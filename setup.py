@@ -16,6 +16,13 @@ SOURCES = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "csrc").rglob("*.cpp"
 # be free of warnings.
 FLAGS = ["-std=c++20", "-O2", "-g0", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"]
 FLAGS.append(f"-I{ROOT / 'csrc'}")
+LINK_FLAGS = []
+# JIT_AMP_SANITIZE=address,undefined builds with these sanitizers: see scripts/sanitize. Types of
+# torch's libraries have their type information hidden, which "vptr" would take for another type, and
+# g++ warns without cause of what the instrumented standard library does.
+if sanitizers := os.environ.get("JIT_AMP_SANITIZE"):
+    LINK_FLAGS = [f"-fsanitize={sanitizers}", "-fno-sanitize=vptr"]
+    FLAGS += [*LINK_FLAGS, "-O1", "-g1", "-fno-omit-frame-pointer", "-Wno-maybe-uninitialized"]
 
 
 class Build(BuildExtension):
@@ -38,6 +45,7 @@ setup(
             SOURCES,
             depends=[str(p) for p in (ROOT / "csrc").rglob("*") if p.suffix in {".h", ".inc"}],
             extra_compile_args={"cxx": FLAGS},
+            extra_link_args=LINK_FLAGS,
         )
     ],
     cmdclass={"build_ext": Build.with_options(use_ninja=True)},

@@ -6,6 +6,8 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <c10/util/Exception.h>
+
 #include <stdexcept>
 #include <string>
 
@@ -61,6 +63,23 @@ inline AutocastError refusal(const torch::jit::Node* node, const std::string& wh
   }
   text << "\nInstead: " << instead;
   return AutocastError(text.str());
+}
+
+// Runs `work`; an internal assertion of PyTorch's passes becomes an AutocastError.
+template <typename Work>
+auto without_internal_asserts(const Work& work) {
+  try {
+    return work();
+  } catch (const c10::Error& error) {
+    const std::string what = error.what_without_backtrace();
+    if (what.find("INTERNAL ASSERT") == std::string::npos) {
+      throw;
+    }
+    throw AutocastError(
+        c10::str("jit_amp: PyTorch's own passes fail on this graph\n\n  ",
+                 what.substr(0, what.find(" INTERNAL ASSERT")),
+                 "\n\nInstead: a graph that torch.jit.script or torch.jit.load made"));
+  }
 }
 
 }  // namespace jit_amp

@@ -21,6 +21,32 @@ namespace {
 
 using namespace torch::jit;
 
+// Refuses what PyTorch's own passes would break on, and `lint` does not see.
+void check_form(const Node* node) {
+  const auto blocks = node->blocks();
+  const size_t outputs = node->outputs().size();
+  bool well_formed = true;
+  if (node->kind() == prim::If) {
+    well_formed = node->inputs().size() == 1 && blocks.size() == 2;
+    for (const Block* branch : blocks) {
+      well_formed &= branch->inputs().empty() && branch->outputs().size() == outputs;
+    }
+  } else if (node->kind() == prim::Loop) {
+    well_formed = blocks.size() == 1 && node->inputs().size() == outputs + 2 &&
+                  blocks[0]->inputs().size() == outputs + 1 &&
+                  blocks[0]->outputs().size() == outputs + 1;
+  } else if (node->kind() == prim::CallMethod || node->kind() == prim::Enter ||
+             node->kind() == prim::Exit || node->kind() == prim::CallFunction) {
+    well_formed = !node->inputs().empty();
+  }
+  if (!well_formed) {
+    throw refusal(node,
+                  c10::str("a malformed graph: a ", node->kind().toQualString(),
+                           " whose operands or blocks do not fit"),
+                  "a graph that torch.jit.script or torch.jit.load made");
+  }
+}
+
 // Inlines calls depth first; each callee is flattened once per module however often it is called.
 class Flattener {
  public:
@@ -50,6 +76,7 @@ class Flattener {
   void inline_calls(Block* block, Modules& modules) {
     std::vector<Node*> nodes(block->nodes().begin(), block->nodes().end());
     for (Node* node : nodes) {
+      check_form(node);
       for (Block* inner : node->blocks()) {
         inline_calls(inner, modules);
       }

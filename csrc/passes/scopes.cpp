@@ -80,6 +80,11 @@ class Finder {
       throw refusal(node, "an autocast object that is used for anything but `with`",
                     "`with torch.autocast(...):` around the statements");
     }
+    if (instances_.count(node->input(0)) ||
+        node->owningBlock() != node->input(0)->node()->owningBlock()) {
+      throw refusal(node, "an autocast object that is constructed twice, or on some paths only",
+                    "`with torch.autocast(...)` where it is needed");
+    }
     found_.scaffolding.push_back(node);
     auto cls = node->input(0)->type()->expect<c10::ClassType>();
     const auto& formals = cls->getMethod("__init__").getSchema().arguments();
@@ -94,6 +99,12 @@ class Finder {
                       c10::str("autocast's `", formals[i].name(),
                                "` is known only at run time, and a scripted scope needs it when "
                                "compiling"),
+                      kConstantHelp);
+      }
+      if (!value->type()->isSubtypeOf(*formals[i].type())) {
+        throw refusal(node,
+                      c10::str("autocast's `", formals[i].name(), "` of type ",
+                               value->type()->repr_str(), ", not ", formals[i].type()->repr_str()),
                       kConstantHelp);
       }
       given.emplace(formals[i].name(), *value);
@@ -117,7 +128,11 @@ class Finder {
     inside.by_scope = true;
     inside.enabled = !given.count("enabled") || given["enabled"].toBool();
     if (given.count("dtype") && !given["dtype"].isNone()) {
-      inside.dtype = static_cast<c10::ScalarType>(given["dtype"].toInt());
+      const int64_t dtype = given["dtype"].toInt();
+      if (dtype < 0 || dtype >= static_cast<int64_t>(c10::ScalarType::Undefined)) {
+        throw refusal(node, c10::str("autocast's `dtype` as the number ", dtype), "a torch.dtype");
+      }
+      inside.dtype = static_cast<c10::ScalarType>(dtype);
     } else {
       inside.dtype = current_.at(device).dtype;
       inside.dtype_known =

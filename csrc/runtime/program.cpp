@@ -9,6 +9,7 @@
 
 #include <unordered_set>
 
+#include "error.h"
 #include "passes/flatten.h"
 #include "passes/lower.h"
 #include "runtime/ignore.h"
@@ -73,23 +74,25 @@ Turn::~Turn() { PyGILState_Release(static_cast<PyGILState_STATE>(gil_)); }
 std::shared_ptr<Graph> lowered_graph(GraphFunction& function, const ObjectPtr& self,
                                      Ambient ambient, std::vector<Read>* reads) {
   const Turn turn;
-  auto graph = flatten(function, self);
-  auto read = read_attributes(graph, self);
-  const State entry = entry_state(ambient);
-  const Scopes scopes = find_scopes(*graph, entry);
-  lower(graph, scopes, entry, Product::in_process);
-  if (!entry.active()) {
-    for (const std::string& warning : scopes.warnings) {
-      TORCH_WARN(warning);
+  return without_internal_asserts([&] {
+    auto graph = flatten(function, self);
+    auto read = read_attributes(graph, self);
+    const State entry = entry_state(ambient);
+    const Scopes scopes = find_scopes(*graph, entry);
+    lower(graph, scopes, entry, Product::in_process);
+    if (!entry.active()) {
+      for (const std::string& warning : scopes.warnings) {
+        TORCH_WARN(warning);
+      }
     }
-  }
-  const Suspended off;  // constants fold as outside any autocast
-  ConstantPropagation(graph);
-  ConstantPooling(graph);
-  if (reads) {
-    *reads = std::move(read);
-  }
-  return graph;
+    const Suspended off;  // constants fold as outside any autocast
+    ConstantPropagation(graph);
+    ConstantPooling(graph);
+    if (reads) {
+      *reads = std::move(read);
+    }
+    return graph;
+  });
 }
 
 Program::Program(const GraphFunction& function)
