@@ -65,20 +65,27 @@ inline AutocastError refusal(const torch::jit::Node* node, const std::string& wh
   return AutocastError(text.str());
 }
 
-// Runs `work`; an internal assertion of PyTorch's passes becomes an AutocastError.
+// What PyTorch's own code says of a graph, as a refusal.
+inline AutocastError unfit(std::string what) {
+  const size_t assertion = what.find(" INTERNAL ASSERT");
+  if (assertion != std::string::npos) {
+    what = "an internal assertion on `" + what.substr(0, assertion) + "`";
+  }
+  return AutocastError("jit_amp: PyTorch's own passes fail on this graph\n\n  " + what +
+                       "\n\nInstead: a graph that torch.jit.script or torch.jit.load made");
+}
+
+// Runs `work`, which analyses and rewrites a graph: what goes wrong there is the graph's fault.
 template <typename Work>
-auto without_internal_asserts(const Work& work) {
+auto refusing_unfit_graphs(const Work& work) {
   try {
     return work();
+  } catch (const AutocastError&) {
+    throw;
   } catch (const c10::Error& error) {
-    const std::string what = error.what_without_backtrace();
-    if (what.find("INTERNAL ASSERT") == std::string::npos) {
-      throw;
-    }
-    throw AutocastError(
-        c10::str("jit_amp: PyTorch's own passes fail on this graph\n\n  ",
-                 what.substr(0, what.find(" INTERNAL ASSERT")),
-                 "\n\nInstead: a graph that torch.jit.script or torch.jit.load made"));
+    throw unfit(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    throw unfit(error.what());
   }
 }
 

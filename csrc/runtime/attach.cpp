@@ -75,9 +75,11 @@ Module submodule(const Module& module, const std::string& path) {
 }
 
 StrongFunctionPtr lowered_copy(const StrongFunctionPtr& function) {
-  auto copy = copied(function);
-  attach(toGraphFunction(*copy.function_))->prepare(nullptr);
-  return copy;
+  return refusing_unfit_graphs([&] {
+    auto copy = copied(function);
+    attach(toGraphFunction(*copy.function_))->prepare(nullptr);
+    return copy;
+  });
 }
 
 Module own_copy(const Module& module) {

@@ -74,7 +74,7 @@ Turn::~Turn() { PyGILState_Release(static_cast<PyGILState_STATE>(gil_)); }
 std::shared_ptr<Graph> lowered_graph(GraphFunction& function, const ObjectPtr& self,
                                      Ambient ambient, std::vector<Read>* reads) {
   const Turn turn;
-  return without_internal_asserts([&] {
+  return refusing_unfit_graphs([&] {
     auto graph = flatten(function, self);
     auto read = read_attributes(graph, self);
     const State entry = entry_state(ambient);
@@ -133,7 +133,8 @@ Code Program::make(const ObjectPtr& self, Ambient ambient) {
   }
   const uint64_t version = ignored_version();
   std::vector<Read> reads;
-  Code code(lowered_graph(source_, self, ambient, &reads), source_.name());
+  auto graph = lowered_graph(source_, self, ambient, &reads);
+  Code code = refusing_unfit_graphs([&] { return Code(graph, source_.name()); });
 
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto stale = [&](const auto& known) {
