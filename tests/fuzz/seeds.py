@@ -27,7 +27,7 @@ def reused(x: Tensor, y: Tensor, flag: bool, n: int):
     with scope:
         a = x @ y
     b = x @ y
-    with scope as entered:
+    with scope as entered:  # noqa: F841
         c = torch.cat([a, y])
     return a, b, c
 

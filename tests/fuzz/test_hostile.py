@@ -42,7 +42,7 @@ def compiled(folder: Path, source: str) -> Any:
 
 @pytest.mark.parametrize("depth", [19, 300])
 def test_deep_nesting(tmp_path: Path, depth: int) -> None:
-    """Python nests 20 blocks in one function; helpers that call helpers nest as deep as one likes."""
+    """Python nests 20 blocks in a function; helpers that call helpers nest as deep as one likes."""
     lines = ["def f0(x: Tensor):", "    return x @ x"]
     for i in range(1, depth + 1):
         dtype = ("bfloat16", "float16")[i % 2]
