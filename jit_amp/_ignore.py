@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +23,9 @@ def ignore_amp(fn: Any = None, ignore: bool = True) -> Any:
     Args:
         fn: what :func:`script` returned, or a method of such a module: it is switched in place, at
             any time, for everything that calls it. An ``nn.Module`` or a method of one: switched in
-            place, for eager and for scripting afterwards. A Python function or a class of modules:
+            place, for eager and for scripting afterwards. A copy that ``script`` or ``freeze`` makes
+            ignores what the original does; one that ``copy.deepcopy`` makes of what ``script``
+            returned does not. A Python function or a class of modules:
             use it as a decorator. A module means its ``forward``. None makes a decorator:
             ``@ignore_amp(ignore=False)``.
         ignore: False undoes an earlier call.
@@ -85,10 +88,11 @@ def _switched(fn: Callable[..., Any], ignore: bool) -> Callable[..., Any]:
 
 def _switch(module: torch.nn.Module, name: str, ignore: bool) -> None:
     """The same for one method of one module."""
-    method = _switched(getattr(module, name), ignore)
-    if ignore:
-        vars(module)[name] = method
-    else:
+    method = getattr(module, name)
+    bound = getattr(method, "__self__", None) is module
+    switched = _switched(method.__func__ if bound else method, ignore)
+    if getattr(type(module), name, None) is switched:
         vars(module).pop(name, None)
-        if getattr(module, name) != method:
-            vars(module)[name] = method
+    else:
+        # Bound, so that a deep copy's method is the copy's.
+        vars(module)[name] = types.MethodType(switched, module) if bound else switched

@@ -12,6 +12,8 @@ from jit_amp._script import script
 
 _NAMES = ("script", "trace", "freeze", "load")
 _originals = {name: getattr(torch.jit, name) for name in _NAMES}
+# torch.jit.optimize_for_inference finds freeze here.
+_WHERE = {"freeze": (torch.jit, torch.jit._freeze)}
 
 
 @functools.wraps(_originals["script"])
@@ -22,11 +24,12 @@ def _script(
     _rcb: Any = None,
     example_inputs: Any = None,
 ) -> Any:
-    # Classes become types, and dicts and lists shared ones: nothing there is run under autocast.
+    # Classes become types, and dicts and lists shared ones: nothing there is run under autocast. With
+    # _rcb it is PyTorch's compiler that asks, for a callee of what it compiles.
     plain_class = isinstance(obj, type) and not issubclass(obj, torch.nn.Module)
-    if plain_class or isinstance(obj, (dict, list)):
+    if plain_class or isinstance(obj, (dict, list)) or _rcb is not None:
         return _originals["script"](obj, optimize, _frames_up + 1, _rcb, example_inputs)
-    if example_inputs is not None or _rcb is not None:
+    if example_inputs is not None:
         obj = _originals["script"](obj, optimize, _frames_up + 1, _rcb, example_inputs)
     return script(obj)
 
@@ -48,22 +51,28 @@ def _load(*args: Any, **kwargs: Any) -> Any:
     return script(_originals["load"](*args, **kwargs))
 
 
+_OURS = {"script": _script, "trace": _trace, "freeze": _freeze, "load": _load}
+_before: dict[str, Any] = {}  # what was there when it was installed; empty when it is not
+
+
 class _Installed:
     """What :func:`install` returns: leaving it brings back what was there before."""
 
-    def __init__(self, before: dict[str, Any]) -> None:
-        self._before = before
+    def __init__(self, was_installed: bool) -> None:
+        self._was_installed = was_installed
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, *exception: object) -> None:
-        _put(self._before)
+        if not self._was_installed:
+            uninstall()
 
 
 def _put(functions: dict[str, Any]) -> None:
     for name, function in functions.items():
-        setattr(torch.jit, name, function)
+        for module in _WHERE.get(name, (torch.jit,)):
+            setattr(module, name, function)
 
 
 def install() -> _Installed:
@@ -72,11 +81,14 @@ def install() -> _Installed:
     They keep their arguments. What was scripted before stays as it is. Calling it again changes
     nothing. Also a context manager: ``with jit_amp.install():`` undoes itself at the end.
     """
-    before = {name: getattr(torch.jit, name) for name in _NAMES}
-    _put({"script": _script, "trace": _trace, "freeze": _freeze, "load": _load})
-    return _Installed(before)
+    was_installed = bool(_before)
+    if not was_installed:
+        _before.update({name: getattr(torch.jit, name) for name in _NAMES})
+        _put(_OURS)
+    return _Installed(was_installed)
 
 
 def uninstall() -> None:
     """Brings PyTorch's own functions back. What was scripted in between stays jit_amp's."""
-    _put(_originals)
+    _put(_before)
+    _before.clear()

@@ -39,12 +39,18 @@ def _compiled(obj: Any) -> Any:
     try:
         return _original.script(obj)
     except RuntimeError as error:
+        name = getattr(obj, "__qualname__", type(obj).__qualname__)
+        if "value of type 'autocast'" in str(error):
+            raise _C.AutocastError(
+                f"jit_amp: `{name}`: an autocast object that was not made in the scripted code\n\n"
+                f"{error}\nInstead: `with torch.autocast(...)` where it is needed"
+            ) from error
         if "INTERNAL ASSERT FAILED" not in str(error):
             raise
-        name = getattr(obj, "__qualname__", type(obj).__qualname__)
         raise _C.AutocastError(
             f"jit_amp: `{name}`: PyTorch's own compiler fails on it\n\n"
-            "  It does so on a `return`, `break` or `continue` in a branch inside a `with`.\n\n"
+            "  It does so on a `return`, `break` or `continue` in a branch inside a `with`, or in one\n"
+            "  before a `with` of the same function.\n\n"
             "Instead: set a variable in the branch, and return it after the `with` block"
         ) from error
 

@@ -47,6 +47,20 @@ void check_form(const Node* node) {
   }
 }
 
+// Refuses calls of code that is scripted, that is not inlined, and that is not lowered either.
+void check_reaches(const Node* node) {
+  if (node->kind() == prim::awaitable) {
+    throw refusal(node, "torch.jit._awaitable", "torch.jit.fork, or a call");
+  }
+  if (node->kind() == prim::CallMethod && !node->input(0)->type()->cast<c10::ClassType>()) {
+    const auto interface = node->input(0)->type()->cast<c10::InterfaceType>();
+    if (!interface || !interface->is_module()) {
+      throw refusal(node, "a method of an object whose class is known only at run time",
+                    "an interface of modules, or `if` with a call of each class's method");
+    }
+  }
+}
+
 // Inlines calls depth first; each callee is flattened once per module however often it is called.
 class Flattener {
  public:
@@ -84,6 +98,7 @@ class Flattener {
         modules.enter(node);
         inline_calls(node->g(attr::Subgraph)->block(), modules);
       }
+      check_reaches(node);
       if (node->kind() != prim::CallFunction && node->kind() != prim::CallMethod) {
         continue;
       }
@@ -92,7 +107,15 @@ class Flattener {
       }
       if (GraphFunction* callee = tryToGraphFunction(node)) {
         const bool is_method = node->kind() == prim::CallMethod;
-        auto graph = body(*callee, is_method ? modules.find(node->input(0)).first : nullptr, node);
+        const auto module = is_method ? modules.find(node->input(0)).first : nullptr;
+        if (is_method && !module &&
+            any_ignored(*node->input(0)->type()->expect<c10::ClassType>(), callee->name())) {
+          throw refusal(node,
+                        "a module that is chosen at run time, where one of its class ignores "
+                        "autocast",
+                        "`if` with a call of each module in a branch of its own");
+        }
+        auto graph = body(*callee, module, node);
         if (!is_method) {
           node->removeInput(0);
         }
@@ -104,6 +127,28 @@ class Flattener {
   std::map<Key, std::shared_ptr<Graph>> done_;
   std::set<Key> open_;
 };
+
+// A forked task's operands that are constants become constants in it.
+void hand_in_constants(Block* block) {
+  for (Node* node : block->nodes()) {
+    for (Block* inner : node->blocks()) {
+      hand_in_constants(inner);
+    }
+    if (node->kind() != prim::fork) {
+      continue;
+    }
+    const auto task = node->g(attr::Subgraph);
+    for (size_t i = node->inputs().size(); i-- > 0;) {
+      if (const auto constant = toIValue(node->input(i))) {
+        const WithInsertPoint first(*task->nodes().begin());
+        task->inputs()[i]->replaceAllUsesWith(task->insertConstant(*constant));
+        task->eraseInput(i);
+        node->removeInput(i);
+      }
+    }
+    fold_constants(task);
+  }
+}
 
 }  // namespace
 
@@ -125,6 +170,7 @@ void fold_constants(const std::shared_ptr<torch::jit::Graph>& graph) {
   PeepholeOptimize(folded, /*disable_shape_peepholes=*/true);
   ConstantPropagationImmutableTypes(folded);
   ConstantPooling(folded);
+  hand_in_constants(graph->block());
 }
 
 std::shared_ptr<torch::jit::Graph> flatten(torch::jit::GraphFunction& function,

@@ -9,6 +9,7 @@
 #include "error.h"
 #include "passes/flatten.h"
 #include "passes/subgraphs.h"
+#include "runtime/ops.h"
 
 namespace jit_amp {
 namespace {
@@ -67,9 +68,22 @@ class Reader {
         }
       }
     }
-    for (const auto& [node, value] : constants_) {
-      const WithInsertPoint here(node);
-      node->output()->replaceAllUsesWith(node->owningGraph()->insertConstant(value));
+    const bool python = std::any_of(nodes_.begin(), nodes_.end(), [](const Node* node) {
+      return node->kind() == prim::PythonOp;
+    });
+    for (size_t i = 0; i < constants_.size(); ++i) {
+      const auto& [node, value] = constants_[i];
+      Graph* graph = node->owningGraph();
+      const WithInsertPoint here(node->next());
+      Value* constant = graph->insertConstant(value);
+      node->output()->replaceAllUsesWith(constant);
+      if (python) {  // which may have assigned it since the call began
+        graph
+            ->insertNode(
+                graph->create(ops::unchanged,
+                              {node->output(), constant, graph->insertConstant(reads_[i].path)}, 0))
+            ->copyMetadata(node);
+      }
     }
     return std::move(reads_);
   }

@@ -458,6 +458,9 @@ class Rewriter {
     scoped->copyMetadata(node);
     scoped->g_(attr::Subgraph, subgraph);
     scoped->ss_(ops::devices, devices);
+    if (plan.state->cache_enabled) {
+      scoped->i_(ops::cache_enabled, *plan.state->cache_enabled);
+    }
     owner_->insertNode(scoped);
     for (size_t i = 0; i < node->outputs().size(); ++i) {
       scoped->output(i)->setType(node->output(i)->type());

@@ -20,6 +20,7 @@ constexpr const char* kConstantHelp =
 struct Instance {
   Value* device_name = nullptr;                   // where the device is known at run time only
   std::map<c10::DeviceType, DeviceState> inside;  // what entering it sets, per possible device
+  std::optional<bool> cache_enabled;              // as given, or as around the constructor
   bool entered = false;                           // between Enter and Exit
 };
 
@@ -110,6 +111,9 @@ class Finder {
       given.emplace(formals[i].name(), *value);
     }
     Instance made;
+    made.cache_enabled = given.count("cache_enabled") && !given["cache_enabled"].isNone()
+                             ? std::optional(given["cache_enabled"].toBool())
+                             : current_.cache_enabled;
     std::vector<c10::DeviceType> devices{c10::DeviceType::CPU, c10::DeviceType::CUDA};
     if (formals.size() > 1 && formals[1].name() == "device_type" && !given.count("device_type")) {
       made.device_name = node->input(1);
@@ -192,6 +196,7 @@ class Finder {
     instance.entered = true;
     last_enter_ = node;
     open.push_back({&instance, current_});
+    current_.cache_enabled = instance.cache_enabled;
     if (instance.device_name) {
       found_.dynamic_enters.emplace_back(node, instance.device_name);
       current_.dynamic.push_back({instance.device_name, instance.inside});

@@ -31,7 +31,7 @@ struct DeviceState {
   bool enabled = false;
   std::optional<c10::ScalarType> dtype = std::nullopt;
   bool dtype_known =
-      true;  // not where a dynamic scope around decides; then it must not be asked for
+      true;               // not where a dynamic scope around decides; then it must not be asked for
   bool by_scope = false;  // and not by what is around the call
   bool operator==(const DeviceState&) const = default;
 };
@@ -49,6 +49,7 @@ struct Dynamic {
 struct State {
   std::map<c10::DeviceType, DeviceState> devices;
   std::vector<Dynamic> dynamic;
+  std::optional<bool> cache_enabled;  // none: as around the call
 
   // Whether autocast may be on for some device, or for the given one.
   bool active() const;

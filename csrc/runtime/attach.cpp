@@ -7,6 +7,7 @@
 #include "error.h"
 #include "passes/subgraphs.h"
 #include "runtime/graphs.h"
+#include "runtime/ignore.h"
 #include "runtime/program.h"
 
 namespace jit_amp {
@@ -62,7 +63,10 @@ StrongFunctionPtr copied(const StrongFunctionPtr& function) {
   auto unit = std::make_shared<CompilationUnit>();
   auto* fresh = unit->create_function(source.qualname(), source.graph()->copy());
   fresh->setSchema(source.getSchema());
-  return StrongFunctionPtr(std::move(unit), fresh);
+  copy_ignored(source, toGraphFunction(*fresh));
+  StrongFunctionPtr copy(std::move(unit), fresh);
+  own(copy);
+  return copy;
 }
 
 Module submodule(const Module& module, const std::string& path) {
@@ -90,7 +94,9 @@ Module own_copy(const Module& module) {
                                    "Instead: the hooks' statements in `forward`"));
     }
   }
-  return module.clone(/*inplace=*/true);
+  Module copy = module.clone(/*inplace=*/true);
+  copy_ignored(module, copy);
+  return copy;
 }
 
 Module lowered_copy(const Module& module) {

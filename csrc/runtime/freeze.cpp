@@ -6,6 +6,9 @@
 #include <torch/csrc/jit/passes/frozen_graph_optimizations.h>
 #include <torch/csrc/jit/passes/frozen_linear_folding.h>
 
+#include <unordered_map>
+#include <unordered_set>
+
 #include "error.h"
 #include "passes/decompose.h"
 #include "passes/facts.h"
@@ -83,14 +86,50 @@ bool inputs_can_be_checked(const Graph& graph) {
 void check_not_preserved(const std::vector<Read>& reads,
                          const std::vector<std::string>& preserved_attrs) {
   for (const Read& read : reads) {
-    if (std::find(preserved_attrs.begin(), preserved_attrs.end(), read.path) !=
-        preserved_attrs.end()) {
-      throw AutocastError(c10::str(
-          "jit_amp: the preserved attribute `", read.path,
-          "` decides about an autocast scope, and a frozen scope does not change any more\n\n",
-          "Instead: one artefact for each value of it"));
+    for (const std::string& kept : preserved_attrs) {
+      if (read.path == kept || read.path.rfind(kept + ".", 0) == 0) {
+        throw AutocastError(
+            c10::str("jit_amp: `", read.path, "` decides about an autocast scope, and `", kept,
+                     "` is to be preserved: a frozen scope does not change any more\n\n",
+                     "Instead: one artefact for each value of it"));
+      }
     }
   }
+}
+
+// A method that the artefact keeps, and where.
+struct Kept {
+  std::string path;  // of its module
+  std::string name;
+};
+
+// forward, and what the preserved attributes name: methods, or submodules with all of theirs.
+std::vector<Kept> kept_methods(const Module& module,
+                               const std::vector<std::string>& preserved_attrs) {
+  std::vector<Kept> kept{{"", "forward"}};
+  for (const std::string& preserved : preserved_attrs) {
+    const size_t dot = preserved.rfind('.');
+    const std::string path = dot == std::string::npos ? "" : preserved.substr(0, dot);
+    const std::string name = dot == std::string::npos ? preserved : preserved.substr(dot + 1);
+    const Module owner = submodule(module, path);
+    if (owner.find_method(name)) {
+      kept.push_back({path, name});
+    } else if (owner.hasattr(name) && owner.attr(name).isModule()) {
+      for (const auto& below : owner.attr(name).toModule().named_modules()) {
+        for (const Method& method : below.value.get_methods()) {
+          kept.push_back(
+              {below.name.empty() ? preserved : preserved + "." + below.name, method.name()});
+        }
+      }
+    }
+  }
+  return kept;
+}
+
+// Null for what is no method in TorchScript.
+GraphFunction* function_of(const Module& module, const Kept& kept) {
+  const auto method = submodule(module, kept.path).find_method(kept.name);
+  return method ? tryToGraphFunction(method->function()) : nullptr;
 }
 
 }  // namespace
@@ -100,31 +139,36 @@ Module freeze(const Module& module, const std::vector<std::string>& preserved_at
   const Suspended ambient;  // constants are folded here: as outside any autocast
   const Turn turn;
   Module copy = own_copy(module);
-  std::vector<std::string> methods;
-  for (const Method& method : copy.get_methods()) {
-    const bool kept = method.name() == "forward" ||
-                      std::find(preserved_attrs.begin(), preserved_attrs.end(), method.name()) !=
-                          preserved_attrs.end();
-    auto* function = tryToGraphFunction(method.function());
-    if (kept && function) {
-      methods.push_back(method.name());
-      auto graph = flatten(*function, copy._ivalue());
-      check_not_preserved(read_attributes(graph, copy._ivalue()), preserved_attrs);
+  const std::vector<Kept> methods = kept_methods(copy, preserved_attrs);
+  std::unordered_map<GraphFunction*, std::shared_ptr<Graph>> lowered;
+  for (const Kept& kept : methods) {
+    GraphFunction* function = function_of(copy, kept);
+    if (function && !lowered.count(function)) {
+      const auto self = submodule(copy, kept.path)._ivalue();
+      auto graph = flatten(*function, self);
+      check_not_preserved(read_attributes(graph, self), preserved_attrs);
       const State off;
       lower(graph, find_scopes(*graph, off), off, Product::exported);
-      replace_contents(*function->graph(), *graph);
+      lowered.emplace(function, graph);
     }
   }
+  for (const auto& [function, graph] : lowered) {  // once none calls another any more
+    replace_contents(*function->graph(), *graph);
+  }
   Module frozen = freeze_module(copy, preserved_attrs);
-  for (const std::string& name : methods) {
-    const Method method = frozen.get_method(name);
-    auto graph = toGraphFunction(method.function()).graph();
+  std::unordered_set<GraphFunction*> done;
+  for (const Kept& kept : methods) {
+    GraphFunction* function = function_of(frozen, kept);
+    if (!function || !done.insert(function).second) {
+      continue;
+    }
+    auto graph = function->graph();
     if (optimize_numerics) {
       fold_batch_norms(graph);
     }
     decompose(graph);
     std::vector<Stack> stacks;
-    if (name == "forward" && inputs_can_be_checked(*graph)) {
+    if (kept.path.empty() && kept.name == "forward" && inputs_can_be_checked(*graph)) {
       for (const Stack& example : examples) {
         stacks.emplace_back();
         stacks.back().emplace_back(frozen.deepcopy()._ivalue());

@@ -1,5 +1,6 @@
 #include "runtime/ignore.h"
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -69,6 +70,42 @@ Pattern ignored(const GraphFunction& function, const ObjectPtr& module) {
   const auto found = all().functions.find(function.graph().get());
   return found == all().functions.end() || found->second.first.expired() ? nullptr
                                                                          : found->second.second;
+}
+
+bool any_ignored(const c10::ClassType& cls, const std::string& method) {
+  if (ignored_version() == 0) {
+    return false;
+  }
+  const std::lock_guard<std::mutex> lock(all().mutex);
+  return std::any_of(all().methods.begin(), all().methods.end(), [&](const auto& known) {
+    const auto module = known.second.first.lock();
+    return module && known.first.second == method && module->type().get() == &cls;
+  });
+}
+
+void copy_ignored(const GraphFunction& from, const GraphFunction& to) {
+  if (const auto pattern = ignored(from, nullptr)) {
+    const std::lock_guard<std::mutex> lock(all().mutex);
+    all().functions.try_emplace(to.graph().get(), to.graph(), pattern);
+  }
+}
+
+void copy_ignored(const Module& from, const Module& to) {
+  if (ignored_version() == 0) {
+    return;
+  }
+  for (const Method& method : from.get_methods()) {
+    const auto* function = tryToGraphFunction(method.function());
+    if (const auto pattern = function ? ignored(*function, from._ivalue()) : nullptr) {
+      const std::lock_guard<std::mutex> lock(all().mutex);
+      all().methods.try_emplace({to._ivalue().get(), method.name()},
+                                c10::weak_intrusive_ptr<c10::ivalue::Object>(to._ivalue()),
+                                pattern);
+    }
+  }
+  for (const auto& child : from.named_children()) {
+    copy_ignored(child.value, to.attr(child.name).toModule());
+  }
 }
 
 uint64_t ignored_version() { return all().version.load(); }

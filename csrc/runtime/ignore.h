@@ -22,6 +22,13 @@ void ignore(const torch::jit::ObjectPtr& module, const std::string& method,
 std::shared_ptr<torch::jit::Graph> ignored(const torch::jit::GraphFunction& function,
                                            const torch::jit::ObjectPtr& module);
 
+// Whether that method of any module of the class is ignored.
+bool any_ignored(const c10::ClassType& cls, const std::string& method);
+
+// What is ignored of `from` is ignored of `to`, a copy of it that nothing was lowered for yet.
+void copy_ignored(const torch::jit::GraphFunction& from, const torch::jit::GraphFunction& to);
+void copy_ignored(const torch::jit::Module& from, const torch::jit::Module& to);
+
 // Changes whenever the set does.
 uint64_t ignored_version();
 

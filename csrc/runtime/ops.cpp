@@ -94,6 +94,9 @@ Operation make_scoped(const Node* node) {
   for (const std::string& name : node->ss(ops::devices)) {
     devices.push_back(c10::Device(name).type());
   }
+  const auto cache = node->hasAttribute(ops::cache_enabled)
+                         ? optional<bool>(node->i(ops::cache_enabled) != 0)
+                         : std::nullopt;
   torch::jit::Code code(node->g(torch::jit::attr::Subgraph), "jit_amp_scoped");
   const size_t inputs = node->inputs().size();
   return [=](Stack& stack) {
@@ -105,7 +108,7 @@ Operation make_scoped(const Node* node) {
                           static_cast<ScalarType>((arguments + 2 * i + 1)->toInt())});
     }
     stack.erase(arguments, arguments + static_cast<std::ptrdiff_t>(state));
-    const Entered scope(std::move(settings));
+    const Entered scope(std::move(settings), cache);
     run_here(code, stack, inputs - state);
   };
 }
@@ -127,6 +130,16 @@ const torch::jit::RegisterOperators operators({
               "\") without a dtype takes the caller's, which is ", dtype,
               ": give the scope a dtype, bfloat16 or float16");
           stack.emplace_back(static_cast<int64_t>(dtype));
+        },
+        c10::AliasAnalysisKind::CONSERVATIVE),
+    Operator(
+        "jit_amp::unchanged(Any now, Any then, str path) -> ()",
+        [](Stack& stack) {
+          const auto path = torch::jit::pop(stack).toStringRef();
+          const auto then = torch::jit::pop(stack);
+          TORCH_CHECK(torch::jit::pop(stack) == then, "jit_amp: `self.", path,
+                      "` decides about an autocast scope, and Python code that the same call runs "
+                      "has assigned it: assign it outside the call");
         },
         c10::AliasAnalysisKind::CONSERVATIVE),
     Operator(

@@ -10,6 +10,8 @@
 //       dtype if given, else float32 if x is eligible on CUDA and autocast is on, else None.
 //   jit_amp::known_device(str name) -> ()
 //       Raises where a scope's device, known at run time only, is neither "cpu" nor "cuda".
+//   jit_amp::unchanged(Any now, Any then, str path) -> ()
+//       Raises where an attribute that a scope rests on has changed since the call began.
 //   jit_amp::ambient_dtype(str device) -> int
 //       torch.get_autocast_dtype(device) in the calling thread.
 //   jit_amp::program[held=…](inputs…) -> …
@@ -41,6 +43,7 @@ inline const c10::Symbol cast = c10::Symbol::fromQualString("jit_amp::cast");
 inline const c10::Symbol widest = c10::Symbol::fromQualString("jit_amp::widest");
 inline const c10::Symbol opt_dtype = c10::Symbol::fromQualString("jit_amp::opt_dtype");
 inline const c10::Symbol known_device = c10::Symbol::fromQualString("jit_amp::known_device");
+inline const c10::Symbol unchanged = c10::Symbol::fromQualString("jit_amp::unchanged");
 inline const c10::Symbol ambient_dtype = c10::Symbol::fromQualString("jit_amp::ambient_dtype");
 inline const c10::Symbol program = c10::Symbol::fromQualString("jit_amp::program");
 inline const c10::Symbol deferred = c10::Symbol::fromQualString("jit_amp::deferred");
@@ -53,6 +56,8 @@ inline const c10::Symbol held = c10::Symbol::attr("held");
 // Attribute of `scoped`: the names of the devices whose state it sets. Its first inputs are then,
 // per device, enabled (bool) and dtype (int).
 inline const c10::Symbol devices = c10::Symbol::attr("devices");
+// Attribute of `scoped` that may be absent: whether the weight cache is on.
+inline const c10::Symbol cache_enabled = c10::Symbol::attr("cache_enabled");
 
 inline bool is_scoped(const torch::jit::Node* node) {
   return node->kind() == scoped || node->kind() == scoped_effect;

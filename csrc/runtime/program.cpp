@@ -7,11 +7,13 @@
 #include <torch/csrc/jit/runtime/interpreter.h>
 #include <torch/csrc/python_headers.h>
 
+#include <unordered_map>
 #include <unordered_set>
 
 #include "error.h"
 #include "passes/flatten.h"
 #include "passes/lower.h"
+#include "passes/subgraphs.h"
 #include "runtime/ignore.h"
 #include "runtime/ops.h"
 #include "runtime/state.h"
@@ -45,6 +47,35 @@ struct Sources {
 Sources& sources() {
   static auto& all = *new Sources;  // outlives TorchScript's own statics
   return all;
+}
+
+// The units of functions that jit_amp has made.
+struct Units {
+  std::mutex mutex;
+  std::unordered_map<const Function*, std::weak_ptr<CompilationUnit>> owners;
+};
+
+Units& units() {
+  static auto& all = *new Units;
+  return all;
+}
+
+void collect_callees(Graph& graph, std::unordered_set<const Function*>& seen,
+                     std::vector<std::shared_ptr<CompilationUnit>>& kept) {
+  for (Node* node : all_nodes(graph)) {
+    const auto type = node->kind() == prim::Constant
+                          ? node->output()->type()->cast<c10::FunctionType>()
+                          : nullptr;
+    if (!type || !seen.insert(type->function()).second) {
+      continue;
+    }
+    if (const auto owner = units().owners.find(type->function()); owner != units().owners.end()) {
+      kept.push_back(owner->second.lock());
+    }
+    if (auto* callee = tryToGraphFunction(*type->function())) {
+      collect_callees(*callee->graph(), seen, kept);
+    }
+  }
 }
 
 Operation make_program(const Node* node) {
@@ -95,10 +126,22 @@ std::shared_ptr<Graph> lowered_graph(GraphFunction& function, const ObjectPtr& s
   });
 }
 
+void own(const StrongFunctionPtr& function) {
+  const std::lock_guard<std::mutex> lock(units().mutex);
+  auto& owners = units().owners;
+  for (auto it = owners.begin(); it != owners.end();) {
+    it = it->second.expired() ? owners.erase(it) : std::next(it);
+  }
+  owners[function.function_] = function.cu_;
+}
+
 Program::Program(const GraphFunction& function)
     : source_(function.qualname(), function.graph(), nullptr) {
   const std::lock_guard<std::mutex> lock(sources().mutex);
   sources().graphs.insert(source_.graph().get());
+  std::unordered_set<const Function*> seen;
+  const std::lock_guard<std::mutex> units_lock(units().mutex);
+  collect_callees(*source_.graph(), seen, callees_);
 }
 
 Program::~Program() {

@@ -9,6 +9,7 @@
 // Safe to call from several threads. One thread lowers at a time; the others wait or run.
 #pragma once
 
+#include <torch/csrc/jit/api/compilation_unit.h>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/api/object.h>
 #include <torch/custom_class.h>
@@ -48,6 +49,9 @@ std::shared_ptr<torch::jit::Graph> lowered_graph(torch::jit::GraphFunction& func
                                                  const torch::jit::ObjectPtr& self, Ambient ambient,
                                                  std::vector<Read>* reads = nullptr);
 
+// Says which unit owns a function that is not PyTorch's: programs that call the function keep it.
+void own(const torch::jit::StrongFunctionPtr& function);
+
 class Program : public torch::CustomClassHolder {
  public:
   explicit Program(const torch::jit::GraphFunction& function);
@@ -82,7 +86,9 @@ class Program : public torch::CustomClassHolder {
   torch::jit::ObjectPtr self_of(const torch::jit::Stack& stack, size_t inputs) const;
 
   torch::jit::GraphFunction source_;  // shares its graph with the function
-  std::mutex mutex_;                  // of variants_; never held while lowering
+  // Of the functions that it calls, which are known by address only.
+  std::vector<std::shared_ptr<torch::jit::CompilationUnit>> callees_;
+  std::mutex mutex_;  // of variants_; never held while lowering
   std::vector<std::pair<const c10::ivalue::Object*, Variant>> variants_;
 };
 

@@ -2,8 +2,10 @@
 
 namespace jit_amp {
 
-Entered::Entered(std::vector<Setting> settings) {
+Entered::Entered(std::vector<Setting> settings, std::optional<bool> cache_enabled)
+    : cache_before_(at::autocast::is_autocast_cache_enabled()) {
   namespace autocast = at::autocast;
+  autocast::set_autocast_cache_enabled(cache_enabled.value_or(cache_before_));
   before_.reserve(settings.size());
   for (const Setting& setting : settings) {
     before_.push_back({setting.device, autocast::is_autocast_enabled(setting.device),
@@ -23,6 +25,7 @@ Entered::~Entered() {
     autocast::set_autocast_enabled(setting->device, setting->enabled);
     autocast::set_autocast_dtype(setting->device, setting->dtype);
   }
+  autocast::set_autocast_cache_enabled(cache_before_);
 }
 
 Suspended::Suspended()

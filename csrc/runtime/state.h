@@ -20,13 +20,14 @@ struct Setting {
 // outermost one is left.
 class Entered {
  public:
-  explicit Entered(std::vector<Setting> settings);
+  Entered(std::vector<Setting> settings, std::optional<bool> cache_enabled);
   ~Entered();
   Entered(const Entered&) = delete;
   Entered& operator=(const Entered&) = delete;
 
  private:
   std::vector<Setting> before_;
+  bool cache_before_;
 };
 
 // Turns autocast off for CPU and CUDA, dtypes and cache kept, and back. A lowered graph that runs

@@ -474,6 +474,7 @@ class Refused(nn.Module):
     def forward(self, x: Tensor):
         y = self.network(x)
         with torch.autocast("cpu", enabled=self.on):
+            self.on = not self.on
             return y
 
 
@@ -561,9 +562,16 @@ def test_the_graph_that_is_looked_at_is_a_copy() -> None:
     assert lowered(*inputs()).dtype == LOWERED
 
 
-def test_what_runs_is_the_lowered_graph() -> None:
-    lowered = jit_amp.script(product_and_sum)
-    assert "jit_amp::cast" in str(lowered.graph_for(*inputs()))
-    with torch.autocast("cpu"):
-        assert "jit_amp::suspend" in str(lowered.graph_for(*inputs()))
-    assert "jit_amp::suspend" not in str(lowered.graph_for(*inputs()))
+def without_autocast(x: Tensor, y: Tensor):
+    return x @ y
+
+
+def test_what_runs_is_lowered_for_the_ambient_state_of_each_call() -> None:
+    lowered = jit_amp.script(without_autocast)
+    x, y = inputs()
+    for enabled in (False, True, False, True):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            assert_same(lowered(x, y), without_autocast(x, y), f"enabled={enabled}")
+            # One optimized graph for every ambient state, out of reach of PyTorch's passes.
+            nodes = [node.kind() for node in lowered.graph_for(x, y).nodes()]
+        assert nodes == ["jit_amp::program"]

@@ -771,30 +771,16 @@ def without_autocast(x: Tensor, y: Tensor):
     return torch.relu(x @ y)
 
 
-@pytest.mark.parametrize("ambient", [("cpu",), ("cuda",), ("cpu", "cuda")])
-def test_the_ambient_state_is_suspended_where_it_is_on(ambient: tuple[str, ...]) -> None:
-    check_ir(
-        jit_amp.lowered_graph(lower, ambient=ambient),
-        """
-        CHECK-LABEL: graph(
-        CHECK-NOT:   aten::mm(
-        CHECK:       [[OUT:%[0-9]+]] : Tensor = jit_amp::suspended
-        CHECK-SAME:  (%x.1, %y.1
-        CHECK-NEXT:  return ([[OUT]])
-        CHECK:       with jit_amp::suspended
-        CHECK:       aten::mm(
-        """,
-    )
-
-
 @pytest.mark.parametrize("function", [lower, without_autocast])
-def test_nothing_is_suspended_where_the_ambient_state_is_off(function: Callable[..., Any]) -> None:
+def test_the_ambient_dtype_is_not_read_where_the_ambient_state_is_off(
+    function: Callable[..., Any],
+) -> None:
     check_ir(
         jit_amp.lowered_graph(function, ambient=()),
         """
         CHECK-LABEL: graph(
-        CHECK-NOT:   jit_amp::suspend
-        CHECK-NOT:   prim::Enter
+        CHECK-NOT:   jit_amp::ambient_dtype
+        CHECK:       return
         """,
     )
 
@@ -804,15 +790,12 @@ def test_the_ambient_scope_is_lowered_like_one_of_the_program() -> None:
         jit_amp.lowered_graph(without_autocast, ambient=("cpu",)),
         """
         CHECK-LABEL: graph(
-        CHECK:       [[AMBIENT:%[0-9]+]] : int = jit_amp::ambient_dtype(
-        CHECK-NEXT:  jit_amp::suspended
-        CHECK-SAME:  (%x.1, %y.1, [[AMBIENT]])
-        CHECK:       with jit_amp::suspended
-        CHECK:       [[DTYPE:%[0-9]+]] : int):
-        CHECK:       [[NONE:%[0-9]+]] : NoneType = prim::Constant()
-        CHECK:       [[X:%[0-9]+]] : Tensor = jit_amp::cast(%x.1, [[DTYPE]], [[NONE]])
-        CHECK:       [[Y:%[0-9]+]] : Tensor = jit_amp::cast(%y.1, [[DTYPE]], [[NONE]])
-        CHECK:       [[Z:%[0-9]+]] : Tensor = aten::matmul([[X]], [[Y]])
+        CHECK-DAG:   [[CPU:%[0-9]+]] : str = prim::Constant[value="cpu"]()
+        CHECK-DAG:   [[NONE:%[0-9]+]] : NoneType = prim::Constant()
+        CHECK:       [[DTYPE:%[0-9]+]] : int = jit_amp::ambient_dtype([[CPU]])
+        CHECK-NEXT:  [[X:%[0-9]+]] : Tensor = jit_amp::cast(%x.1, [[DTYPE]], [[NONE]])
+        CHECK-NEXT:  [[Y:%[0-9]+]] : Tensor = jit_amp::cast(%y.1, [[DTYPE]], [[NONE]])
+        CHECK-NEXT:  [[Z:%[0-9]+]] : Tensor = aten::matmul([[X]], [[Y]])
         CHECK-NEXT:  aten::relu([[Z]])
         """,
     )
@@ -823,11 +806,24 @@ def test_the_ambient_scope_of_cuda_casts_for_cuda() -> None:
         jit_amp.lowered_graph(without_autocast, ambient=("cuda",)),
         """
         CHECK-LABEL: graph(
-        CHECK:       jit_amp::ambient_dtype(
-        CHECK:       with jit_amp::suspended
-        CHECK:       [[DTYPE:%[0-9]+]] : int):
-        CHECK:       [[NONE:%[0-9]+]] : NoneType = prim::Constant()
-        CHECK:       jit_amp::cast(%x.1, [[NONE]], [[DTYPE]])
+        CHECK-DAG:   [[CUDA:%[0-9]+]] : str = prim::Constant[value="cuda"]()
+        CHECK-DAG:   [[NONE:%[0-9]+]] : NoneType = prim::Constant()
+        CHECK:       [[DTYPE:%[0-9]+]] : int = jit_amp::ambient_dtype([[CUDA]])
+        CHECK-NEXT:  jit_amp::cast(%x.1, [[NONE]], [[DTYPE]])
+        """,
+    )
+
+
+def test_a_scope_of_the_program_takes_the_place_of_the_ambient_one_of_its_device() -> None:
+    check_ir(
+        jit_amp.lowered_graph(lower, ambient=("cpu", "cuda")),
+        """
+        CHECK-LABEL: graph(
+        CHECK-DAG:   [[CUDA:%[0-9]+]] : str = prim::Constant[value="cuda"]()
+        CHECK-DAG:   [[BF16:%[0-9]+]] : int = prim::Constant[value=15]()
+        CHECK:       [[AMBIENT:%[0-9]+]] : int = jit_amp::ambient_dtype([[CUDA]])
+        CHECK-NOT:   jit_amp::ambient_dtype
+        CHECK:       jit_amp::cast(%x.1, [[BF16]], [[AMBIENT]])
         """,
     )
 

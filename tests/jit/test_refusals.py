@@ -40,7 +40,7 @@ def enabled_is_a_helpers_argument(x: Tensor, on: bool):
     return switched(x, on)
 
 
-class EnabledIsAnAttribute(nn.Module):
+class EnabledIsAssigned(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.on = True
@@ -48,6 +48,10 @@ class EnabledIsAnAttribute(nn.Module):
     def forward(self, x: Tensor):
         with torch.autocast("cpu", enabled=self.on):
             return x @ x
+
+    @torch.jit.export
+    def switch(self, on: bool):
+        self.on = on
 
 
 def scope_is_chosen_by_an_expression(x: Tensor, on: bool):
@@ -148,11 +152,47 @@ def field_is_written(x: Tensor):
         return x @ x
 
 
-def entered_by_hand(x: Tensor):
+def entered_and_never_left(x: Tensor):
+    scope = torch.autocast("cpu")
+    scope.__enter__()
+    return x @ x
+
+
+def entered_in_another_block(x: Tensor, on: bool):
+    scope = torch.autocast("cpu")
+    if on:
+        scope.__enter__()
+    y = x @ x
+    scope.__exit__(None, None, None)
+    return y
+
+
+def left_in_another_block(x: Tensor, on: bool):
+    scope = torch.autocast("cpu")
+    scope.__enter__()
+    y = x @ x
+    if on:
+        scope.__exit__(None, None, None)
+    return y
+
+
+def left_twice(x: Tensor):
     scope = torch.autocast("cpu")
     scope.__enter__()
     y = x @ x
     scope.__exit__(None, None, None)
+    scope.__exit__(None, None, None)
+    return y
+
+
+def left_in_another_order(x: Tensor):
+    outer_scope = torch.autocast("cpu")
+    inner_scope = torch.autocast("cpu", enabled=False)
+    outer_scope.__enter__()
+    inner_scope.__enter__()
+    y = x @ x
+    outer_scope.__exit__(None, None, None)
+    inner_scope.__exit__(None, None, None)
     return y
 
 
@@ -182,7 +222,7 @@ class RefusedInAMethod(nn.Module):
 class RefusedInASubmodule(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.inner = EnabledIsAnAttribute()
+        self.inner = EnabledIsAssigned()
 
     def forward(self, x: Tensor):
         return self.inner(x)
@@ -207,7 +247,7 @@ def enabled_is_an_argument(x: Tensor, on: bool):
          ~~~~~~~~~~~~~~ <--- HERE
         return x @ x
 
-Instead: a constant, an attribute declared Final, or two branches with a `with` in each: `if flag:` / `with torch.autocast(...)` / `else:`""",
+Instead: a constant, an attribute of the module, or two branches with a `with` in each: `if flag:` / `with torch.autocast(...)` / `else:`""",
     )
 
 
@@ -224,7 +264,7 @@ def enabled_is_an_expression(x: Tensor, n: int):
          ~~~~~~~~~~~~~~ <--- HERE
         return y @ y
 
-Instead: a constant, an attribute declared Final, or two branches with a `with` in each: `if flag:` / `with torch.autocast(...)` / `else:`""",
+Instead: a constant, an attribute of the module, or two branches with a `with` in each: `if flag:` / `with torch.autocast(...)` / `else:`""",
     )
 
 
@@ -240,15 +280,15 @@ def switched(x: Tensor, on: bool):
          ~~~~~~~~~~~~~~ <--- HERE
         return x @ x
 
-Instead: a constant, an attribute declared Final, or two branches with a `with` in each: `if flag:` / `with torch.autocast(...)` / `else:`""",
+Instead: a constant, an attribute of the module, or two branches with a `with` in each: `if flag:` / `with torch.autocast(...)` / `else:`""",
     )
 
 
-def test_enabled_as_an_attribute_that_is_not_final_is_refused() -> None:
+def test_enabled_as_an_attribute_that_is_assigned_is_refused() -> None:
     assert_expected_inline(
-        refusal(EnabledIsAnAttribute()),
+        refusal(EnabledIsAssigned()),
         """\
-jit_amp: autocast's `enabled` is known only at run time, and a scripted scope needs it when compiling
+jit_amp: an autocast scope that rests on `self.on`, which the module's own code assigns
 
   File "FILE", line N
     def forward(self, x: Tensor):
@@ -256,7 +296,7 @@ jit_amp: autocast's `enabled` is known only at run time, and a scripted scope ne
              ~~~~~~~~~~~~~~ <--- HERE
             return x @ x
 
-Instead: a constant, an attribute declared Final, or two branches with a `with` in each: `if flag:` / `with torch.autocast(...)` / `else:`""",
+Instead: an attribute that only __init__ assigns, or two branches with a `with` in each: `if self.flag:` / `with torch.autocast(...)` / `else:`""",
     )
 
 
@@ -289,7 +329,7 @@ def dtype_is_the_tensors(x: Tensor):
          ~~~~~~~~~~~~~~ <--- HERE
         return x @ x
 
-Instead: a constant, an attribute declared Final, or two branches with a `with` in each: `if flag:` / `with torch.autocast(...)` / `else:`""",
+Instead: a constant, an attribute of the module, or two branches with a `with` in each: `if flag:` / `with torch.autocast(...)` / `else:`""",
     )
 
 
@@ -395,21 +435,90 @@ Instead: `with torch.autocast(...):` around the statements""",
     )
 
 
-def test_entering_by_hand_is_refused() -> None:
+def test_a_scope_that_is_entered_and_never_left_is_refused() -> None:
     assert_expected_inline(
-        refusal(entered_by_hand),
+        refusal(entered_and_never_left),
         """\
-jit_amp: an autocast object that is used for anything but `with`
+jit_amp: an autocast scope that is entered and not left
 
   File "FILE", line N
-def entered_by_hand(x: Tensor):
+def entered_and_never_left(x: Tensor):
     scope = torch.autocast("cpu")
     scope.__enter__()
     ~~~~~~~~~~~~~~~ <--- HERE
+    return x @ x
+
+Instead: `with`""",
+    )
+
+
+def test_entering_in_another_block_is_refused() -> None:
+    assert_expected_inline(
+        refusal(entered_in_another_block),
+        """\
+jit_amp: an autocast scope that is entered and not left
+
+  File "FILE", line N
+    scope = torch.autocast("cpu")
+    if on:
+        scope.__enter__()
+        ~~~~~~~~~~~~~~~ <--- HERE
     y = x @ x
     scope.__exit__(None, None, None)
 
-Instead: `with torch.autocast(...):` around the statements""",
+Instead: `with`""",
+    )
+
+
+def test_leaving_in_another_block_is_refused() -> None:
+    assert_expected_inline(
+        refusal(left_in_another_block),
+        """\
+jit_amp: autocast scopes that do not nest
+
+  File "FILE", line N
+    y = x @ x
+    if on:
+        scope.__exit__(None, None, None)
+        ~~~~~~~~~~~~~~ <--- HERE
+    return y
+
+Instead: `with` blocks one inside the other""",
+    )
+
+
+def test_leaving_twice_is_refused() -> None:
+    assert_expected_inline(
+        refusal(left_twice),
+        """\
+jit_amp: autocast scopes that do not nest
+
+  File "FILE", line N
+    y = x @ x
+    scope.__exit__(None, None, None)
+    scope.__exit__(None, None, None)
+    ~~~~~~~~~~~~~~ <--- HERE
+    return y
+
+Instead: `with` blocks one inside the other""",
+    )
+
+
+def test_leaving_in_another_order_is_refused() -> None:
+    assert_expected_inline(
+        refusal(left_in_another_order),
+        """\
+jit_amp: autocast scopes that do not nest
+
+  File "FILE", line N
+    inner_scope.__enter__()
+    y = x @ x
+    outer_scope.__exit__(None, None, None)
+    ~~~~~~~~~~~~~~~~~~~~ <--- HERE
+    inner_scope.__exit__(None, None, None)
+    return y
+
+Instead: `with` blocks one inside the other""",
     )
 
 
@@ -418,7 +527,7 @@ REFUSED: list[Any] = [
     enabled_is_an_expression,
     enabled_is_computed,
     enabled_is_a_helpers_argument,
-    EnabledIsAnAttribute(),
+    EnabledIsAssigned(),
     scope_is_chosen_by_an_expression,
     scope_is_chosen_by_a_branch,
     scope_changes_in_a_loop,
@@ -429,7 +538,11 @@ REFUSED: list[Any] = [
     device_has_an_index,
     device_has_no_autocast,
     scope_is_returned,
-    entered_by_hand,
+    entered_and_never_left,
+    entered_in_another_block,
+    left_in_another_block,
+    left_twice,
+    left_in_another_order,
     entered_scope_is_returned,
     scope_is_stored,
     field_is_read,
@@ -497,7 +610,7 @@ def test_the_graph_of_a_refused_function_is_refused_with_the_same_text() -> None
 @pytest.mark.parametrize(
     "function",
     # Refused, and of those that PyTorch's own pass runs.
-    [dtype_is_the_tensors, entered_by_hand, field_is_written],
+    [dtype_is_the_tensors, left_twice, field_is_written],
 )
 def test_a_refused_function_still_scripts_and_runs_plainly(function: Callable[..., Any]) -> None:
     x = torch.randn(3, 3)

@@ -245,6 +245,69 @@ def helpers_given_a_scope(x: Tensor, y: Tensor):
     return a, multiply_in_the_scope_given(x, y, torch.autocast("cpu", dtype=torch.bfloat16)), x @ y
 
 
+def by_hand(x: Tensor, y: Tensor):
+    scope = torch.autocast("cpu", dtype=torch.bfloat16)
+    scope.__enter__()
+    a = x @ y
+    inner = torch.autocast("cpu", enabled=False)
+    inner.__enter__()
+    b = x @ y
+    inner.__exit__(None, None, None)
+    c = x @ y
+    scope.__exit__(None, None, None)
+    return a, b, c, x @ y
+
+
+def by_hand_in_branches_and_loops(x: Tensor, y: Tensor, flag: bool):
+    scope = torch.autocast("cpu", dtype=torch.bfloat16)
+    z = x
+    if flag:
+        scope.__enter__()
+        z = x @ y
+        scope.__exit__(None, None, None)
+    for _ in range(2):
+        scope.__enter__()
+        z = z @ y
+        scope.__exit__(None, None, None)
+        z = z.float() @ y
+    return z, x @ y
+
+
+def by_hand_and_by_with(x: Tensor, y: Tensor):
+    scope = torch.autocast("cpu", dtype=torch.bfloat16)
+    with torch.autocast("cpu", dtype=torch.float16) as around:
+        scope.__enter__()
+        a = x @ y
+        with torch.autocast("cpu", enabled=False):
+            b = x @ y
+        c = x @ y
+        scope.__exit__(None, None, None)
+        d = x @ y
+    with scope:
+        e = x @ y
+    around.__enter__()
+    f = x @ y
+    around.__exit__(None, None, None)
+    return a, b, c, d, e, f, x @ y
+
+
+def enter_by_hand(dtype: torch.dtype):
+    scope = torch.autocast("cpu", dtype=dtype)
+    scope.__enter__()
+    return scope
+
+
+def leave_by_hand(scope: torch.autocast):
+    scope.__exit__(None, None, None)
+
+
+def by_helpers_by_hand(x: Tensor, y: Tensor):
+    scope = enter_by_hand(torch.bfloat16)
+    a = x @ y
+    leave_by_hand(scope)
+    return a, x @ y
+
+
 def result_in_containers(x: Tensor, y: Tensor):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = {"one": [a @ y for a in [x, y]], "two": [x @ y]}
@@ -298,6 +361,11 @@ PROGRAMS = [
     Program(helpers, [F16, BF16, F16, F32]),
     Program(helpers_given_constants, [BF16, F32]),
     Program(helpers_given_a_scope, [F16, BF16, F32]),
+    Program(by_hand, [BF16, F32, BF16, F32]),
+    Program(by_hand_in_branches_and_loops, [F32, F32], more=[True]),
+    Program(by_hand_in_branches_and_loops, [F32, F32], more=[False]),
+    Program(by_hand_and_by_with, [BF16, F32, BF16, F16, BF16, F16, F32]),
+    Program(by_helpers_by_hand, [BF16, F32]),
     Program(result_in_containers, [BF16, BF16, BF16, BF16]),
 ]
 

@@ -31,7 +31,7 @@ def product(x: Tensor, y: Tensor):
 
 
 class Network(nn.Module):
-    """A scope, none, a disabled one, a callee, Python and a fork: a state that leaked would show."""
+    """A scope, none, one that is off, a callee, Python, a fork: a state that leaked would show."""
 
     def __init__(self) -> None:
         super().__init__()
