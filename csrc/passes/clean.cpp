@@ -52,6 +52,24 @@ void find_equal(Block* block, std::map<Key, Node*> seen, std::vector<Pair>& pair
   }
 }
 
+// Whether anything in the block may write to a tensor. Where nothing does, AliasDb need not be asked.
+bool may_write(const Block* block) {
+  return std::any_of(block->nodes().begin(), block->nodes().end(), [](const Node* node) {
+    if (std::any_of(node->blocks().begin(), node->blocks().end(), may_write)) {
+      return true;
+    }
+    const FunctionSchema* schema = node->maybeSchema();
+    if (!schema) {
+      const bool known = node->kind().is_prim() || node->maybeOperator();
+      return !known || node->hasSideEffects() || node->kind() == prim::fork;
+    }
+    const auto& arguments = schema->arguments();
+    return std::any_of(arguments.begin(), arguments.end(), [](const c10::Argument& argument) {
+      return argument.alias_info() && argument.alias_info()->isWrite();
+    });
+  });
+}
+
 }  // namespace
 
 bool share_casts(const std::shared_ptr<torch::jit::Graph>& graph) {
@@ -60,10 +78,13 @@ bool share_casts(const std::shared_ptr<torch::jit::Graph>& graph) {
   if (pairs.empty()) {
     return false;
   }
-  const AliasDb aliases(graph);
+  std::optional<AliasDb> aliases;
+  if (may_write(graph->block())) {
+    aliases.emplace(graph);
+  }
   bool changed = false;
   for (const auto& [first, again] : pairs) {
-    if (aliases.hasWriters(first)) {
+    if (aliases && aliases->hasWriters(first)) {
       continue;
     }
     again->output()->replaceAllUsesWith(first->output());

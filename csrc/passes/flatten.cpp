@@ -1,9 +1,7 @@
 #include "passes/flatten.h"
 
-#include <torch/csrc/jit/passes/constant_pooling.h>
 #include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/passes/inliner.h>
-#include <torch/csrc/jit/passes/peephole.h>
 
 #include <map>
 #include <regex>
@@ -128,6 +126,27 @@ class Flattener {
   std::set<Key> open_;
 };
 
+// `x is None` and `x is not None`, where the type of x says. PyTorch's peephole pass knows too, and
+// costs more than all else here.
+void answer_none_checks(Block* block) {
+  for (Node* node : block->nodes()) {
+    for (Block* inner : node->blocks()) {
+      answer_none_checks(inner);
+    }
+    const bool is = node->kind() == aten::__is__;
+    if ((!is && node->kind() != aten::__isnot__) || node->inputs().size() != 2) {
+      continue;
+    }
+    const Value* none = node->input(node->input(0)->mustBeNone() ? 0 : 1);
+    const Value* other = node->input(none == node->input(0) ? 1 : 0);
+    if (none->mustBeNone() && (other->mustBeNone() || other->mustNotBeNone())) {
+      const WithInsertPoint here(node);
+      node->output()->replaceAllUsesWith(
+          node->owningGraph()->insertConstant(is == other->mustBeNone()));
+    }
+  }
+}
+
 // A forked task's operands that are constants become constants in it.
 void hand_in_constants(Block* block) {
   for (Node* node : block->nodes()) {
@@ -166,10 +185,9 @@ bool is_autocast_class(const c10::TypePtr& type) {
 }
 
 void fold_constants(const std::shared_ptr<torch::jit::Graph>& graph) {
+  answer_none_checks(graph->block());
   auto folded = graph;
-  PeepholeOptimize(folded, /*disable_shape_peepholes=*/true);
   ConstantPropagationImmutableTypes(folded);
-  ConstantPooling(folded);
   hand_in_constants(graph->block());
 }
 

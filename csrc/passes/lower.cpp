@@ -3,7 +3,6 @@
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/jit/ir/constants.h>
-#include <torch/csrc/jit/passes/constant_pooling.h>
 
 #include <functional>
 #include <unordered_set>
@@ -187,10 +186,19 @@ class Rewriter {
   }
 
  private:
-  Value* none() { return owner_->insertConstant(c10::IValue()); }
+  Value* none() { return constant(std::nullopt); }
 
-  Value* dtype_constant(c10::ScalarType dtype) {
-    return owner_->insertConstant(static_cast<int64_t>(dtype));
+  Value* dtype_constant(c10::ScalarType dtype) { return constant(static_cast<int64_t>(dtype)); }
+
+  // One constant for all of a graph, at its beginning: the targets of equal casts are the same
+  // values then.
+  Value* constant(std::optional<int64_t> number) {
+    Value*& value = constants_[{owner_, number}];
+    if (!value) {
+      const WithInsertPoint first(*owner_->nodes().begin());
+      value = owner_->insertConstant(number ? c10::IValue(*number) : c10::IValue());
+    }
+    return value;
   }
 
   // A state's dtype for a device, as a value of the graph being rewritten.
@@ -489,6 +497,7 @@ class Rewriter {
   Graph* owner_ = nullptr;  // of the node being rewritten: graph_ or a fork's
   std::map<std::pair<DeviceType, std::optional<c10::ScalarType>>, Value*> dtypes_;
   std::map<std::pair<Graph*, Value*>, Value*> imports_;
+  std::map<std::pair<Graph*, std::optional<int64_t>>, Value*> constants_;
   std::map<Graph*, Node*> forks_;
 };
 
@@ -512,7 +521,6 @@ bool lower(const std::shared_ptr<torch::jit::Graph>& graph, const Scopes& scopes
   for (auto node = scopes.scaffolding.rbegin(); node != scopes.scaffolding.rend(); ++node) {
     (*node)->destroy();
   }
-  ConstantPooling(graph);  // the targets of equal casts are then the same values
   share_casts(graph);
   return true;
 }

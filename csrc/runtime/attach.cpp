@@ -1,5 +1,7 @@
 #include "runtime/attach.h"
 
+#include <torch/csrc/jit/runtime/graph_executor.h>
+
 #include <sstream>
 #include <unordered_map>
 #include <unordered_set>
@@ -20,15 +22,9 @@ c10::intrusive_ptr<Program> attach(GraphFunction& function) {
   function.ensure_defined();
   (void)function.getSchema();  // made from the graph if there is none: before it becomes a stub
   auto program = c10::make_intrusive<Program>(function);
-  // An optimized graph is the function's own graph inlined and folded: a stub makes that cheap.
-  auto source = function.graph()->copy();
-  Graph stub;
-  stub.registerOutput(stub.insertConstant(c10::IValue()));
-  replace_contents(*function.graph(), stub);
   function._set_ignore_amp(true);  // one optimized graph, whatever the ambient autocast is
-  auto optimized = function.optimized_graph();
-  replace_contents(*function.graph(), *source);
-  replace_contents(*optimized, *program->graph());
+  const GraphOptimizerEnabledGuard unoptimized(false);  // it is replaced: a plain copy will do
+  replace_contents(*function.optimized_graph(), *program->graph());
   // PyTorch's other executor differentiates parts of a graph itself, and where an operator promotes
   // its operands it forgets to bring the gradient back to theirs. This one runs the graph as it is,
   // with eager's own autograd.
@@ -61,10 +57,9 @@ StrongFunctionPtr copied(const StrongFunctionPtr& function) {
   auto& source = toGraphFunction(*function.function_);
   source.ensure_defined();
   auto unit = std::make_shared<CompilationUnit>();
-  auto* fresh = unit->create_function(source.qualname(), source.graph()->copy());
-  fresh->setSchema(source.getSchema());
-  copy_ignored(source, toGraphFunction(*fresh));
-  StrongFunctionPtr copy(std::move(unit), fresh);
+  StrongFunctionPtr copy(unit, unit->create_function(source.qualname(), source.graph()->copy()));
+  copy.function_->setSchema(source.getSchema());
+  copy_ignored(source, toGraphFunction(*copy.function_));
   own(copy);
   return copy;
 }

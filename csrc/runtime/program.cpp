@@ -1,7 +1,6 @@
 #include "runtime/program.h"
 
 #include <ATen/autocast_mode.h>
-#include <torch/csrc/jit/passes/constant_pooling.h>
 #include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
@@ -118,7 +117,6 @@ std::shared_ptr<Graph> lowered_graph(GraphFunction& function, const ObjectPtr& s
     }
     const Suspended off;  // constants fold as outside any autocast
     ConstantPropagation(graph);
-    ConstantPooling(graph);
     if (reads) {
       *reads = std::move(read);
     }
@@ -159,25 +157,27 @@ bool Program::Variant::still_holds() const {
          std::all_of(reads.begin(), reads.end(), [](const Read& r) { return r.still_holds(); });
 }
 
-std::optional<Code> Program::find(const ObjectPtr& self, Ambient ambient) {
+Program::Lowered Program::find(const ObjectPtr& self, Ambient ambient) {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& [object, variant] : variants_) {
     if (object == self.get() && (!self || !variant.self.expired()) && variant.still_holds()) {
-      return variant.codes[index(ambient)];
+      return variant.lowered[index(ambient)];
     }
   }
-  return std::nullopt;
+  return {};
 }
 
-Code Program::make(const ObjectPtr& self, Ambient ambient) {
+Program::Lowered Program::make(const ObjectPtr& self, Ambient ambient, bool with_code) {
   const Turn turn;
-  if (auto code = find(self, ambient)) {  // another thread's, made while this one waited
-    return *code;
-  }
+  Lowered made = find(self, ambient);  // another thread's may be there by now
   const uint64_t version = ignored_version();
   std::vector<Read> reads;
-  auto graph = lowered_graph(source_, self, ambient, &reads);
-  Code code = refusing_unfit_graphs([&] { return Code(graph, source_.name()); });
+  if (!made.graph) {
+    made.graph = lowered_graph(source_, self, ambient, &reads);
+  }
+  if (with_code && !made.code) {
+    made.code = refusing_unfit_graphs([&] { return Code(made.graph, source_.name()); });
+  }
 
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto stale = [&](const auto& known) {
@@ -192,8 +192,8 @@ Code Program::make(const ObjectPtr& self, Ambient ambient) {
     variants_.emplace_back(self.get(), Variant{Weak(self), version, std::move(reads), {}});
     variant = std::prev(variants_.end());
   }
-  variant->second.codes[index(ambient)] = code;
-  return code;
+  variant->second.lowered[index(ambient)] = made;
+  return made;
 }
 
 ObjectPtr Program::self_of(const Stack& stack, size_t inputs) const {
@@ -202,22 +202,22 @@ ObjectPtr Program::self_of(const Stack& stack, size_t inputs) const {
   return is_method ? peek(stack, 0, inputs).toObject() : nullptr;
 }
 
-void Program::prepare(const ObjectPtr& self) { (void)make(self, {false, false}); }
+void Program::prepare(const ObjectPtr& self) { (void)make(self, {false, false}, false); }
 
 void Program::run(Stack& stack, size_t inputs) {
   const Ambient ambient{at::autocast::is_autocast_enabled(at::kCPU),
                         at::autocast::is_autocast_enabled(at::kCUDA)};
   auto self = self_of(stack, inputs);
-  auto code = find(self, ambient);
-  if (!code) {
-    code = make(self, ambient);
+  Lowered lowered = find(self, ambient);
+  if (!lowered.code) {
+    lowered = make(self, ambient, true);
   }
   self = nullptr;
   std::optional<Suspended> off;  // the lowered graph holds the ambient's casts
   if (ambient.cpu || ambient.cuda) {
     off.emplace();
   }
-  run_here(*code, stack, inputs);
+  run_here(*lowered.code, stack, inputs);
 }
 
 std::shared_ptr<Graph> Program::graph() {

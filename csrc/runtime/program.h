@@ -71,18 +71,25 @@ class Program : public torch::CustomClassHolder {
   std::shared_ptr<torch::jit::Graph> graph();
 
  private:
+  // A lowered graph, and what the interpreter makes of it once it is called.
+  struct Lowered {
+    std::shared_ptr<torch::jit::Graph> graph;
+    std::optional<torch::jit::Code> code;
+  };
+
   // The lowered graphs for one module; for a function, for none.
   struct Variant {
     c10::weak_intrusive_ptr<c10::ivalue::Object> self;
     uint64_t version;  // of the ignored functions
     std::vector<Read> reads;
-    std::array<std::optional<torch::jit::Code>, 4> codes;
+    std::array<Lowered, 4> lowered;
 
     bool still_holds() const;
   };
 
-  std::optional<torch::jit::Code> find(const torch::jit::ObjectPtr& self, Ambient ambient);
-  torch::jit::Code make(const torch::jit::ObjectPtr& self, Ambient ambient);
+  // What holds now for this module and state; empty where nothing does yet.
+  Lowered find(const torch::jit::ObjectPtr& self, Ambient ambient);
+  Lowered make(const torch::jit::ObjectPtr& self, Ambient ambient, bool with_code);
   torch::jit::ObjectPtr self_of(const torch::jit::Stack& stack, size_t inputs) const;
 
   torch::jit::GraphFunction source_;  // shares its graph with the function
