@@ -1,5 +1,6 @@
 // jit_amp._C: what the Python face calls.
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/jit/passes/constant_pooling.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/extension.h>
 
@@ -51,9 +52,13 @@ PYBIND11_MODULE(_C, m) {
   m.def("lower_module", [](const Module& module) {
     return warning_in_python([&] { return jit_amp::lowered_copy(module); });
   });
-  m.def("lowered_graph", [](const StrongFunctionPtr& function, bool cpu, bool cuda) {
-    return jit_amp::lowered_graph(torch::jit::toGraphFunction(*function.function_), nullptr,
-                                  {cpu, cuda});
+  const auto pooled = [](std::shared_ptr<torch::jit::Graph> graph) {  // for readers
+    torch::jit::ConstantPooling(graph);
+    return graph;
+  };
+  m.def("lowered_graph", [pooled](const StrongFunctionPtr& function, bool cpu, bool cuda) {
+    return pooled(jit_amp::lowered_graph(torch::jit::toGraphFunction(*function.function_), nullptr,
+                                         {cpu, cuda}));
   });
   m.def("lowered_method_graph", [](const Module& module, const std::string& method, bool cpu,
                                    bool cuda) {
