@@ -225,3 +225,19 @@ def test_gradients_keep_the_dtype_of_what_they_belong_to(ambient: str) -> None:
             result = scripted(x, w)
         result.float().sum().backward()
         assert (result.dtype, x.grad.dtype, w.grad.dtype) == (BF16, F32, BF16)
+
+
+def promotes(x: Tensor, y: Tensor) -> Tensor:
+    return (x @ y + x) * y
+
+
+def promotes_in_a_task(x: Tensor, y: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        task = torch.jit.fork(promotes, x, y)
+        z = x @ y
+    return torch.jit.wait(task) + z
+
+
+def test_gradients_through_a_task() -> None:
+    inputs = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
+    assert_gradient_parity(promotes_in_a_task, inputs)
