@@ -60,6 +60,15 @@ bool is_call(const Node* node) {
          node->kind() == prim::PythonOp;
 }
 
+bool has_one_tensor(const Node* node) {
+  const auto inputs = node->inputs();
+  const auto is = [](const c10::TypePtr& type) {
+    return [type](const Value* value) { return value->type()->isSubtypeOf(*type); };
+  };
+  return std::count_if(inputs.begin(), inputs.end(), is(c10::TensorType::get())) == 1 &&
+         std::none_of(inputs.begin(), inputs.end(), is(c10::ListType::ofTensors()));
+}
+
 std::optional<Plan> decide(Node* node, const State& state, const State& entry, Product product) {
   Plan plan{node, &state};
   if (is_query(node)) {
@@ -73,7 +82,9 @@ std::optional<Plan> decide(Node* node, const State& state, const State& entry, P
     }
     Policy policy = policy_of(node, device);
     if (policy == Policy::promote_inside) {
-      policy = product == Product::exported ? Policy::promote : Policy::opaque;
+      policy = product == Product::in_process ? Policy::opaque
+               : has_one_tensor(node)         ? Policy::untouched  // nothing to promote it to
+                                              : Policy::promote;
     }
     const bool known_device = device == DeviceType::CPU || device == DeviceType::CUDA;
     if (policy == Policy::opaque || policy == Policy::banned ||
@@ -457,7 +468,7 @@ class Rewriter {
     std::vector<Value*> inputs;
     for (const DeviceType device : plan.state->named()) {
       devices.push_back(c10::DeviceTypeName(device, /*lower_case=*/true));
-      inputs.push_back(enabled(*plan.state, device, true));
+      inputs.push_back(enabled(*plan.state, device, product_ == Product::in_process));
       inputs.push_back(dtype(*plan.state, device));
     }
     inputs.insert(inputs.end(), outside.begin(), outside.end());
