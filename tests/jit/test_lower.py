@@ -853,3 +853,12 @@ def test_an_error_in_a_scope_shows_the_users_line() -> None:
         jit_amp.script(lower)(randn(3, 3), randn(2, 2))
     assert "return torch.mm(x, y)" in str(raised.value)
     assert "~~~~~~~~ <--- HERE" in str(raised.value)
+
+
+def inner_of_a_matrix(x: Tensor, y: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return torch.inner(x, y), torch.inner(x, y[0])
+
+
+def test_a_composite_that_multiplies_for_some_shapes_only_is_opaque() -> None:
+    assert_parity(inner_of_a_matrix, (torch.randn(4, 4), torch.randn(4, 4)))
