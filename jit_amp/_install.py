@@ -24,7 +24,7 @@ def _script(
     _rcb: Any = None,
     example_inputs: Any = None,
 ) -> Any:
-    # Classes become types, and dicts and lists shared ones: nothing there is run under autocast. With
+    # Classes become types, dicts and lists shared ones: nothing there is run under autocast. With
     # _rcb it is PyTorch's compiler that asks, for a callee of what it compiles.
     plain_class = isinstance(obj, type) and not issubclass(obj, torch.nn.Module)
     if plain_class or isinstance(obj, (dict, list)) or _rcb is not None:

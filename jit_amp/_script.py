@@ -49,8 +49,8 @@ def _compiled(obj: Any) -> Any:
             raise
         raise _C.AutocastError(
             f"jit_amp: `{name}`: PyTorch's own compiler fails on it\n\n"
-            "  It does so on a `return`, `break` or `continue` in a branch inside a `with`, or in one\n"
-            "  before a `with` of the same function.\n\n"
+            "  It does so on a `return`, `break` or `continue` in a branch inside a `with`, or in\n"
+            "  one before a `with` of the same function.\n\n"
             "Instead: set a variable in the branch, and return it after the `with` block"
         ) from error
 

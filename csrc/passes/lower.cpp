@@ -401,7 +401,7 @@ class Rewriter {
   // A question about the state.
   void answer(const Plan& plan) {
     const DeviceState at = plan.state->at(*plan.query);
-    const bool asks_enabled = plan.node->output()->type()->kind() == c10::TypeKind::BoolType;
+    const bool asks_enabled = plan.node->kind() == kIsEnabled || plan.node->kind() == kIsCpuEnabled;
     if (!asks_enabled && !at.dtype_known) {
       throw refusal(
           plan.node,

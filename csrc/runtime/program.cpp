@@ -214,6 +214,13 @@ Program::Lowered Program::make(const ObjectPtr& self, Ambient ambient, bool with
   }
   if (with_code && !made.code) {
     made.code = refusing_unfit_graphs([&] { return Code(made.graph, source_.name()); });
+    const auto nodes = all_nodes(*made.graph);
+    if (std::any_of(nodes.begin(), nodes.end(),
+                    [](const Node* node) { return node->kind() == prim::fork; })) {
+      // A task may outlive the call that started it, and runs in code that this code owns. PyTorch
+      // never frees its functions; so this is not freed either.
+      (void)new Code(*made.code);
+    }
   }
 
   const std::lock_guard<std::mutex> lock(mutex_);
