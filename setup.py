@@ -18,8 +18,8 @@ FLAGS = ["-std=c++20", "-O2", "-g0", "-Wall", "-Wextra", "-Werror", "-Wno-unused
 FLAGS.append(f"-I{ROOT / 'csrc'}")
 LINK_FLAGS = []
 # JIT_AMP_SANITIZE=address,undefined builds with these sanitizers: see scripts/sanitize. Types of
-# torch's libraries have their type information hidden, which "vptr" would take for another type, and
-# g++ warns without cause of what the instrumented standard library does.
+# torch's libraries have their type information hidden, which "vptr" would take for another type,
+# and g++ warns without cause of what the instrumented standard library does.
 if sanitizers := os.environ.get("JIT_AMP_SANITIZE"):
     LINK_FLAGS = [f"-fsanitize={sanitizers}", "-fno-sanitize=vptr"]
     FLAGS += [*LINK_FLAGS, "-O1", "-g1", "-fno-omit-frame-pointer", "-Wno-maybe-uninitialized"]

@@ -23,10 +23,10 @@ def ignore_amp(fn: Any = None, ignore: bool = True) -> Any:
     Args:
         fn: what :func:`script` returned, or a method of such a module: it is switched in place, at
             any time, for everything that calls it. An ``nn.Module`` or a method of one: switched in
-            place, for eager and for scripting afterwards. A copy that ``script`` or ``freeze`` makes
-            ignores what the original does; one that ``copy.deepcopy`` makes of what ``script``
-            returned does not. A Python function or a class of modules:
-            use it as a decorator. A module means its ``forward``. None makes a decorator:
+            place, for eager and for scripting afterwards. A copy that ``script`` or ``freeze``
+            makes ignores what the original does; one that ``copy.deepcopy`` makes of what
+            ``script`` returned does not. A Python function or a class of modules: use it as a
+            decorator. A module means its ``forward``. None makes a decorator:
             ``@ignore_amp(ignore=False)``.
         ignore: False undoes an earlier call.
 
