@@ -678,3 +678,71 @@ def test_lowered_graph_names_an_unknown_ambient_device(ambient: Any) -> None:
 def test_lowered_graph_names_an_unknown_method() -> None:
     with pytest.raises(RuntimeError, match="Method 'backward' is not defined"):
         jit_amp.lowered_graph(EnabledIsFinal(), "backward")
+
+
+# Graphs that no source gives: TorchScript IR, changed by hand.
+
+
+def one_scope(x: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return x @ x
+
+
+def changed(change: Callable[[Any, Any], None]) -> Any:
+    """The scripted function with its scope's constructor changed."""
+    graph = torch.jit.script(one_scope).graph.copy()
+    change(graph, graph.findNode("prim::CallMethod"))
+    return torch._C._create_function_from_graph("one_scope", graph)
+
+
+def with_argument(index: int, value: Any) -> Any:
+    def change(graph: Any, init: Any) -> None:
+        graph.setInsertPoint(init)
+        init.replaceInput(index, graph.insertConstant(value))
+
+    return changed(change)
+
+
+def test_a_scope_that_is_constructed_twice_is_refused() -> None:
+    def twice(graph: Any, init: Any) -> None:
+        graph.createClone(init, lambda value: value).insertAfter(init)
+
+    assert_expected_inline(
+        refusal(changed(twice)),
+        """\
+jit_amp: an autocast object that is constructed twice, or on some paths only
+
+  File "FILE", line N
+def one_scope(x: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+         ~~~~~~~~~~~~~~ <--- HERE
+        return x @ x
+
+Instead: `with torch.autocast(...)` where it is needed""",
+    )
+
+
+def test_arguments_of_other_types_are_refused() -> None:
+    assert_expected_inline(
+        refusal(with_argument(3, 1)).splitlines()[0],
+        """jit_amp: autocast's `enabled` of type int, not bool""",
+    )
+    assert_expected_inline(
+        refusal(with_argument(2, 999)).splitlines()[0],
+        """jit_amp: autocast's `dtype` as the number 999""",
+    )
+
+
+def test_a_graph_that_pytorchs_passes_fail_on_is_refused() -> None:
+    def mistyped(graph: Any, init: Any) -> None:
+        graph.findNode("prim::Constant").output().setType(torch._C.ListType.ofInts())
+
+    assert_expected_inline(
+        refusal(changed(mistyped)),
+        """\
+jit_amp: PyTorch's own passes fail on this graph
+
+  required keyword attribute 'value' is undefined
+
+Instead: a graph that torch.jit.script or torch.jit.load made""",
+    )
