@@ -52,7 +52,8 @@ void find_equal(Block* block, std::map<Key, Node*> seen, std::vector<Pair>& pair
   }
 }
 
-// Whether anything in the block may write to a tensor. Where nothing does, AliasDb need not be asked.
+// Whether anything in the block may write to a tensor. Where nothing does, AliasDb need not be
+// asked.
 bool may_write(const Block* block) {
   return std::any_of(block->nodes().begin(), block->nodes().end(), [](const Node* node) {
     if (std::any_of(node->blocks().begin(), node->blocks().end(), may_write)) {
