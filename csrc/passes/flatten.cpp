@@ -12,6 +12,7 @@
 #include "error.h"
 #include "passes/enclose.h"
 #include "passes/instance.h"
+#include "passes/loops.h"
 #include "runtime/ignore.h"
 
 namespace jit_amp {
@@ -115,7 +116,11 @@ class Flattener {
         }
         auto graph = body(*callee, module, node);
         if (!is_method) {
+          Node* constant = node->input(0)->node();
           node->removeInput(0);
+          if (constant->kind() == prim::Constant && !constant->hasUses()) {
+            constant->destroy();
+          }
         }
         inlineCallTo(node, callee, graph.get());
       }
@@ -194,6 +199,7 @@ void fold_constants(const std::shared_ptr<torch::jit::Graph>& graph) {
 std::shared_ptr<torch::jit::Graph> flatten(torch::jit::GraphFunction& function,
                                            const torch::jit::ObjectPtr& self) {
   auto graph = Flattener().body(function, self, nullptr);
+  mark_loops(*graph);
   fold_constants(graph);
   return graph;
 }

@@ -14,6 +14,7 @@
 #include "passes/facts.h"
 #include "passes/flatten.h"
 #include "passes/instance.h"
+#include "passes/loops.h"
 #include "passes/lower.h"
 #include "passes/seal.h"
 #include "runtime/attach.h"
@@ -149,6 +150,7 @@ Module freeze(const Module& module, const std::vector<std::string>& preserved_at
       check_not_preserved(read_attributes(graph, self), preserved_attrs);
       const State off;
       lower(graph, find_scopes(*graph, off), off, Product::exported);
+      unmark_loops(*graph);
       lowered.emplace(function, graph);
     }
   }

@@ -12,6 +12,8 @@
 //       Raises where a scope's device, known at run time only, is neither "cpu" nor "cuda".
 //   jit_amp::unchanged(Any now, Any then, str path) -> ()
 //       Raises where an attribute that a scope rests on has changed since the call began.
+//   jit_amp::carried(t(a -> *) x) -> t(*)
+//       x itself; passes/loops.h.
 //   jit_amp::ambient_dtype(str device) -> int
 //       torch.get_autocast_dtype(device) in the calling thread.
 //   jit_amp::program[held=…](inputs…) -> …
@@ -44,6 +46,7 @@ inline const c10::Symbol widest = c10::Symbol::fromQualString("jit_amp::widest")
 inline const c10::Symbol opt_dtype = c10::Symbol::fromQualString("jit_amp::opt_dtype");
 inline const c10::Symbol known_device = c10::Symbol::fromQualString("jit_amp::known_device");
 inline const c10::Symbol unchanged = c10::Symbol::fromQualString("jit_amp::unchanged");
+inline const c10::Symbol carried = c10::Symbol::fromQualString("jit_amp::carried");
 inline const c10::Symbol ambient_dtype = c10::Symbol::fromQualString("jit_amp::ambient_dtype");
 inline const c10::Symbol program = c10::Symbol::fromQualString("jit_amp::program");
 inline const c10::Symbol deferred = c10::Symbol::fromQualString("jit_amp::deferred");

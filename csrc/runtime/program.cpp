@@ -11,6 +11,7 @@
 
 #include "error.h"
 #include "passes/flatten.h"
+#include "passes/loops.h"
 #include "passes/lower.h"
 #include "passes/subgraphs.h"
 #include "runtime/ignore.h"
@@ -153,6 +154,7 @@ std::shared_ptr<Graph> lowered_graph(GraphFunction& function, const ObjectPtr& s
     }
     const Suspended off;  // constants fold as outside any autocast
     ConstantPropagation(graph);
+    unmark_loops(*graph);
     keep_tasks_whole(*graph);
     if (reads) {
       *reads = std::move(read);

@@ -1,0 +1,55 @@
+#include "passes/loops.h"
+
+#include "passes/flatten.h"
+#include "passes/subgraphs.h"
+#include "runtime/ops.h"
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+
+// Whether a value of the type can be written to. Autocast objects are for scopes to see.
+bool is_mutable(const c10::TypePtr& type) {
+  return !type->isSubtypeOf(*c10::NumberType::get()) && type->kind() != c10::TypeKind::BoolType &&
+         type->kind() != c10::TypeKind::StringType && type->kind() != c10::TypeKind::NoneType &&
+         !is_autocast_class(type);
+}
+
+void mark(Value* value, Node* before) {
+  if (!is_mutable(value->type()) || !value->hasUses()) {
+    return;
+  }
+  Node* carried = before->owningGraph()->create(ops::carried, 1);
+  carried->insertBefore(before);
+  carried->output()->setType(value->type());
+  value->replaceAllUsesWith(carried->output());
+  carried->addInput(value);
+}
+
+}  // namespace
+
+void mark_loops(Graph& graph) {
+  for (Node* loop : all_nodes(graph)) {
+    if (loop->kind() != prim::Loop) {
+      continue;
+    }
+    for (Value* input : loop->blocks()[0]->inputs()) {
+      mark(input, loop->blocks()[0]->nodes().front());
+    }
+    for (Value* result : loop->outputs()) {
+      mark(result, loop->next());
+    }
+  }
+}
+
+void unmark_loops(Graph& graph) {
+  for (Node* node : all_nodes(graph)) {
+    if (node->kind() == ops::carried) {
+      node->output()->replaceAllUsesWith(node->input());
+      node->destroy();
+    }
+  }
+}
+
+}  // namespace jit_amp
