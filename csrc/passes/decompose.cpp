@@ -143,6 +143,14 @@ Einsum read_einsum(const Node* node) {
   return read;
 }
 
+// Calls a check among the definitions in front of the node.
+void check(Node* node, const std::string& name, const std::vector<Value*>& arguments) {
+  Graph* graph = node->owningGraph();
+  Node* call = graph->insertNode(graph->create(prim::CallFunction, arguments, 1));
+  call->output()->setType(c10::NoneType::get());
+  replace_by(call, kComposites, name, *definition(kComposites, name));
+}
+
 // With a summed dimension of size 1 eager multiplies where it else calls bmm.
 void check_contracted(Node* einsum, const std::vector<int64_t>& dimensions) {
   const Node* list = einsum->namedInput("tensors")->node();
@@ -152,10 +160,7 @@ void check_contracted(Node* einsum, const std::vector<int64_t>& dimensions) {
   Graph* graph = einsum->owningGraph();
   const WithInsertPoint here(einsum);
   for (const int64_t dimension : dimensions) {
-    Node* call = graph->insertNode(
-        graph->create(prim::CallFunction, {list->input(0), graph->insertConstant(dimension)}, 1));
-    call->output()->setType(c10::NoneType::get());
-    replace_by(call, kComposites, "check_contracted", *definition(kComposites, "check_contracted"));
+    check(einsum, "check_contracted", {list->input(0), graph->insertConstant(dimension)});
   }
 }
 
@@ -189,7 +194,12 @@ void decompose(Node* scoped) {
   }
   const State& state = *known;
   if (is_for_cpu_alone(state) && is_onednn_lstm(scoped)) {
-    lower_operands(unwrap(scoped), state);
+    Node* node = unwrap(scoped);
+    const WithInsertPoint here(node);
+    const auto dtype = static_cast<int64_t>(*state.at(at::kCPU).dtype);
+    check(node, "check_onednn",
+          {node->namedInput("input"), node->owningGraph()->insertConstant(dtype)});
+    lower_operands(node, state);
     return;
   }
   if (is_for_cpu_alone(state) && wrapped_node(scoped)->kind() == aten::einsum) {

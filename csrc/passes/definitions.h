@@ -181,6 +181,9 @@ def _transformer_encoder_layer_fwd(src: Tensor, embed_dim: int, num_heads: int, 
         x = torch.layer_norm(x, [embed_dim], norm_weight_2, norm_bias_2, eps, True)
     return x
 
+def check_onednn(x: Tensor, dtype: int):
+    assert x.dtype == 6 or x.dtype == dtype, "jit_amp: an exported LSTM inside autocast takes float32 or the scope's dtype, for which eager runs oneDNN's: cast its input to one of them"
+
 def check_contracted(x: Tensor, dim: int):
     assert x.size(dim) != 1, "jit_amp: an exported einsum does not know autocast's rule for a summed dimension of size 1"
 )SCRIPT";

@@ -52,4 +52,12 @@ void unmark_loops(Graph& graph) {
   }
 }
 
+void keep_loops_apart(Graph& graph) {
+  for (Node* node : all_nodes(graph)) {
+    if (node->kind() == prim::Loop && node->outputs().size() == 1) {
+      node->owningGraph()->create(ops::loop_done, 0)->insertAfter(node);
+    }
+  }
+}
+
 }  // namespace jit_amp

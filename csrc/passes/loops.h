@@ -1,10 +1,15 @@
 // loops: what a loop carries, said so that AliasDb sees it.
 //
 // A loop's results are what went in, where it runs no times; what goes into an iteration is what
-// the one before gave. PyTorch's AliasDb knows neither: dead code elimination then drops writes, and
-// clean would share a cast across one. `mark_loops` sends everything that a loop carries and that
-// can be written to through `jit_amp::carried`, which returns it, and says that it may alias
+// the one before gave. PyTorch's AliasDb knows neither: dead code elimination then drops writes,
+// and clean would share a cast across one. `mark_loops` sends everything that a loop carries and
+// that can be written to through `jit_amp::carried`, which returns it, and says that it may alias
 // whatever else is carried, comes in or goes out. `unmark_loops` takes these nodes out.
+//
+// And `keep_loops_apart`, for a graph that our own interpreter runs: PyTorch's runs a node whose
+// only result has one use when it comes to that use (can_emit_inline.h), among whose other operands
+// may be, already moved away, what a loop's body reads. `jit_amp::loop_done` after the loop
+// prevents it.
 //
 // Preserved: everything that the graph does. Must run: before the first pass that asks AliasDb, and
 // after the last; for all between, `carried` is an operator without a policy.
@@ -16,5 +21,6 @@ namespace jit_amp {
 
 void mark_loops(torch::jit::Graph& graph);
 void unmark_loops(torch::jit::Graph& graph);
+void keep_loops_apart(torch::jit::Graph& graph);
 
 }  // namespace jit_amp

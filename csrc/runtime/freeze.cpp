@@ -133,6 +133,21 @@ GraphFunction* function_of(const Module& module, const Kept& kept) {
   return method ? tryToGraphFunction(method->function()) : nullptr;
 }
 
+// What the examples tell. One that fails a check which the artefact will make is refused.
+Facts facts_of(const std::shared_ptr<Graph>& graph, const std::vector<Stack>& examples) {
+  try {
+    return observe(graph, examples);
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    const std::string before = "AssertionError: ";
+    const size_t at = text.rfind(before + "jit_amp: ");
+    if (at == std::string::npos) {
+      throw;
+    }
+    throw AutocastError(text.substr(at + before.size()));
+  }
+}
+
 }  // namespace
 
 Module freeze(const Module& module, const std::vector<std::string>& preserved_attrs,
@@ -177,7 +192,7 @@ Module freeze(const Module& module, const std::vector<std::string>& preserved_at
         stacks.back().insert(stacks.back().end(), example.begin(), example.end());
       }
     }
-    seal(graph, observe(graph, stacks));
+    seal(graph, facts_of(graph, stacks));
     OptimizeFrozenGraph(graph, /*optimize_numerics=*/false);
   }
   return frozen;

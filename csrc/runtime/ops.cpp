@@ -146,6 +146,8 @@ const torch::jit::RegisterOperators operators({
         "jit_amp::carried(t(a -> *) x) -> t(*)", [](Stack&) {},
         c10::AliasAnalysisKind::FROM_SCHEMA),
     Operator(
+        "jit_amp::loop_done() -> ()", [](Stack&) {}, c10::AliasAnalysisKind::CONSERVATIVE),
+    Operator(
         "jit_amp::known_device(str name) -> ()",
         [](Stack& stack) {
           const auto name = torch::jit::pop(stack).toStringRef();

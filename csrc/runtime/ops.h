@@ -14,6 +14,8 @@
 //       Raises where an attribute that a scope rests on has changed since the call began.
 //   jit_amp::carried(t(a -> *) x) -> t(*)
 //       x itself; passes/loops.h.
+//   jit_amp::loop_done() -> ()
+//       Nothing; passes/loops.h.
 //   jit_amp::ambient_dtype(str device) -> int
 //       torch.get_autocast_dtype(device) in the calling thread.
 //   jit_amp::program[held=…](inputs…) -> …
@@ -47,6 +49,7 @@ inline const c10::Symbol opt_dtype = c10::Symbol::fromQualString("jit_amp::opt_d
 inline const c10::Symbol known_device = c10::Symbol::fromQualString("jit_amp::known_device");
 inline const c10::Symbol unchanged = c10::Symbol::fromQualString("jit_amp::unchanged");
 inline const c10::Symbol carried = c10::Symbol::fromQualString("jit_amp::carried");
+inline const c10::Symbol loop_done = c10::Symbol::fromQualString("jit_amp::loop_done");
 inline const c10::Symbol ambient_dtype = c10::Symbol::fromQualString("jit_amp::ambient_dtype");
 inline const c10::Symbol program = c10::Symbol::fromQualString("jit_amp::program");
 inline const c10::Symbol deferred = c10::Symbol::fromQualString("jit_amp::deferred");

@@ -155,6 +155,7 @@ std::shared_ptr<Graph> lowered_graph(GraphFunction& function, const ObjectPtr& s
     const Suspended off;  // constants fold as outside any autocast
     ConstantPropagation(graph);
     unmark_loops(*graph);
+    keep_loops_apart(*graph);
     keep_tasks_whole(*graph);
     if (reads) {
       *reads = std::move(read);

@@ -7,6 +7,7 @@ stays out, the program crashed it or hangs.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import queue
@@ -17,7 +18,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,7 @@ CHUNK = 500  # programs a process: TorchScript keeps everything it has compiled
 MEMORY = 8 << 30  # bytes of addresses, so that a program that wants all memory raises
 PATIENCE = 180.0  # seconds without a line, a reduction included
 REDUCTION = 90.0
+CANDIDATE = 10.0  # seconds for one attempt of a reduction
 REDUCED_A_KIND = 3  # of one kind of difference, each worker makes so many small
 
 TEST = """
@@ -60,13 +62,34 @@ def write_reproducer(folder: Path, program: Program, kind: str, detail: str) -> 
     return path
 
 
+class TakesTooLong(BaseException):
+    """Nothing that catches exceptions catches it."""
+
+
+@contextlib.contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Raises TakesTooLong in Python code that is not done by then: eager, which runs first."""
+
+    def stop(*_: object) -> None:
+        raise TakesTooLong
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def same_kind(kind: str) -> Callable[[Program], bool]:
     """Whether a program still shows a difference of a kind."""
 
     def same(candidate: Program) -> bool:
         try:
-            outcome = check(candidate)
-        except Exception:  # it does not even load
+            with at_most(CANDIDATE):
+                outcome = check(candidate)
+        except (Exception, TakesTooLong):  # it does not even load, or a loop has lost its end
             return False
         return outcome.kind == kind and outcome.verdict == "differs"
 

@@ -248,6 +248,19 @@ def test_an_einsum_over_a_dimension_of_size_one_is_refused_at_the_call() -> None
         frozen(torch.randn(2, 3, 1), torch.randn(2, 1, 3))
 
 
+def test_an_lstm_of_another_input_dtype_is_refused() -> None:
+    """Eager runs other code for it than oneDNN's, whose result is of another dtype."""
+    module, x = Recurrent(nn.LSTM).eval(), torch.randn(3, 2, 4)
+    with torch.no_grad():
+        assert module(x.half())[0].dtype == torch.float32
+        frozen = jit_amp.freeze(module)
+        assert frozen(x)[0].dtype == torch.bfloat16
+        with pytest.raises(torch.jit.Error, match="takes float32 or the scope's dtype"):
+            frozen(x.half())
+    with pytest.raises(jit_amp.AutocastError, match="takes float32 or the scope's dtype"):
+        jit_amp.freeze(module, example_inputs=(x.half(),))
+
+
 def test_freezing_under_an_ambient_autocast_is_as_outside() -> None:
     model, x = Mode().eval(), torch.randn(2, 4)
     with torch.autocast("cpu", dtype=torch.float16):

@@ -90,3 +90,20 @@ def test_a_write_to_what_a_loop_carries(function, n: int) -> None:
 def test_nothing_is_left_of_the_marks() -> None:
     for function in (no_iteration, written_in_the_next_iteration):
         assert "carried" not in str(jit_amp.lowered_graph(function))
+
+
+def result_beside_what_the_body_reads(x: Tensor, y: Tensor, n: int):
+    for i in range(3):
+        t = torch.neg(y)
+        u = torch.neg(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            for _ in range(i):
+                u = t @ t
+        x = t * u
+    return x
+
+
+def test_a_loop_among_the_operands_of_an_operator() -> None:
+    """PyTorch's interpreter, without its optimizations, has moved `t` away when the loop runs."""
+    inputs = (torch.randn(4, 4), torch.randn(4, 4), 1)
+    assert_parity(result_beside_what_the_body_reads, inputs)
