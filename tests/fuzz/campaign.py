@@ -26,12 +26,12 @@ from typing import Any
 
 import torch
 
+from . import hostile
 from .known import known
 from .oracle import Outcome, check
 from .programs import Program, generate
 from .reduce import reduced
 
-TESTS = Path(__file__).parent.parent
 CHUNK = 500  # programs a process: TorchScript keeps everything it has compiled
 MEMORY = 8 << 30  # bytes of addresses, so that a program that wants all memory raises
 PATIENCE = 180.0  # seconds without a line, a reduction included
@@ -216,11 +216,6 @@ def command(*arguments: Any) -> list[str]:
     return [sys.executable, "-W", "ignore", "-m", "fuzz.campaign", *map(str, arguments)]
 
 
-def environment() -> dict[str, str]:
-    paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
-
-
 def run_chunk(first: int, end: int, folder: Path, tally: Tally) -> None:
     """Has seeds checked, in another process from each that ends one."""
     starts = 0
@@ -229,7 +224,7 @@ def run_chunk(first: int, end: int, folder: Path, tally: Tally) -> None:
             command("--worker", first, end, "--folder", folder),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=environment(),
+            env=hostile.environment(),
             text=True,
         )
         lines: queue.Queue[str] = queue.Queue()
@@ -277,7 +272,7 @@ def _crash(seed: int, folder: Path, status: int) -> dict[str, Any]:
         command("--crash", seed, "--folder", folder),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env=environment(),
+        env=hostile.environment(),
         check=False,
     )
     return {
@@ -321,7 +316,8 @@ def campaign(programs: int, seed: int, jobs: int, folder: Path) -> Tally:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/fuzz", description=__doc__)
-    parser.add_argument("--programs", type=int, default=1000)
+    parser.add_argument("--programs", type=int, help="how many random programs; 1000 by default")
+    parser.add_argument("--graphs", type=int, help="how many hostile graphs: see hostile.py")
     parser.add_argument("--seed", type=int, default=0, help="of the first program")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--folder", type=Path, default=Path("fuzz-failures"))
@@ -335,9 +331,14 @@ def main() -> int:
     if options.crash is not None:
         reduce_crash(options.crash, options.folder)
         return 0
-    tally = campaign(options.programs, options.seed, options.jobs, options.folder)
-    print(tally.report())
-    return 1 if tally.failures else 0
+    well = True
+    if options.graphs:
+        well = hostile.campaign(options.graphs, options.seed, options.jobs)
+    if options.programs or not options.graphs:
+        tally = campaign(options.programs or 1000, options.seed, options.jobs, options.folder)
+        print(tally.report())
+        well &= not tally.failures
+    return 0 if well else 1
 
 
 if __name__ == "__main__":

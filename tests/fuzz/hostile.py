@@ -8,21 +8,25 @@ run in processes of their own, so that a crash or a hang is one case's.
 What the unlowered graph does: its scopes become calls of Python that enter and leave
 torch.autocast, and the dispatcher does the rest, as in eager.
 
-    python -m tests.fuzz.hostile --graphs N --seed S
+    scripts/fuzz --graphs N --seed S
 """
 
 import argparse
 import contextlib
 import json
+import os
 import random
 import select
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -42,6 +46,14 @@ _DTYPES = dict(
     enumerate((torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16))
 ) | {6: torch.float32, 7: torch.float64, 9: torch.complex64, 11: torch.bool, 15: torch.bfloat16}
 HANG = 60.0  # seconds for one case
+PART = 500  # cases a process
+
+
+def environment() -> dict[str, str]:
+    """Of processes that are to find this package, and to take one core."""
+    tests = str(Path(__file__).parent.parent)
+    paths = [tests, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
 
 
 # The reference.
@@ -438,26 +450,58 @@ def work(first: int, last: int, seed: int) -> None:
             say("outcome", "not a graph")
             continue
         say("outcome", judge(case, lambda stage: say("stage", stage)))
+    # A process that ends while a task still runs aborts, with PyTorch alone too.
+    sys.stdout.flush()
+    os._exit(0)
 
 
 # All cases.
 
 
 def run(
-    graphs: int, seed: int, progress: Callable[[int], None] = lambda done: None
+    graphs: int,
+    seed: int,
+    progress: Callable[[int], None] = lambda done: None,
+    jobs: int = 1,
 ) -> tuple[Counter[str], dict[int, str]]:
     """Runs that many cases; returns how many had which outcome, and what was wrong with which."""
     outcomes: Counter[str] = Counter()
     bad: dict[int, str] = {}
-    first = 0
-    while first < graphs:
-        command = [sys.executable, "-m", "tests.fuzz.hostile", "--work", str(first)]
-        command += ["--graphs", str(graphs), "--seed", str(seed)]
+    lock = threading.Lock()
+
+    def add(number: int, outcome: str) -> None:
+        with lock:
+            if outcome.startswith("BAD"):
+                bad[number] = outcome
+                outcome = "BAD"
+            outcomes[outcome] += 1
+            progress(outcomes.total())
+
+    with ThreadPoolExecutor(jobs) as pool:
+        parts = [
+            pool.submit(_run_part, first, min(first + PART, graphs), seed, add)
+            for first in range(0, graphs, PART)
+        ]
+    for part in parts:
+        part.result()
+    return outcomes, bad
+
+
+def _run_part(first: int, last: int, seed: int, add: Callable[[int, str], None]) -> None:
+    """Some of the cases, in another process from each that ends one."""
+    while first < last:
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            [
+                *(sys.executable, "-m", "fuzz.hostile", "--work", str(first)),
+                *("--graphs", str(last), "--seed", str(seed)),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment(),
         )
         assert process.stdout is not None
-        current, stage = first, "start"
+        current, stage, line = first, "start", ""
         while True:
             ready, _, _ = select.select([process.stdout], [], [], HANG)
             line = process.stdout.readline() if ready else ""
@@ -466,26 +510,43 @@ def run(
             said = json.loads(line)
             current = said["case"]
             if "outcome" in said:
-                outcome = said["outcome"]
-                if outcome.startswith("BAD"):
-                    bad[current] = outcome
-                    outcome = "BAD"
-                outcomes[outcome] += 1
+                add(current, said["outcome"])
                 first = current + 1
-                progress(first)
             else:
                 stage = said["stage"]
+        if ready:
+            process.wait()
         process.kill()
         process.communicate()
-        if first < graphs:
-            how = "hang" if not ready else "crash"
+        if first < last:
+            how = f"crash with {process.returncode}" if ready else "hang"
             if stage in ("mutate", "reference"):
-                outcomes[f"PyTorch's own {how} ({stage})"] += 1
+                add(current, f"PyTorch's own {how} ({stage})")
             else:
-                bad[current] = f"BAD {how} in {stage}"
-                outcomes["BAD"] += 1
+                add(current, f"BAD {how} in {stage}")
             first = current + 1
-    return outcomes, bad
+
+
+def report(outcomes: Counter[str], bad: dict[int, str], seed: int) -> str:
+    rows = [f"{count:7} {outcome}" for outcome, count in outcomes.most_common()]
+    for number, what in sorted(bad.items()):
+        rows.append(f"graph {number}: {what[:300]}")
+        rows.append(f"    PYTHONPATH=tests python -m fuzz.hostile --seed {seed} --show {number}")
+    return "\n".join(rows)
+
+
+def campaign(graphs: int, seed: int, jobs: int) -> bool:
+    """Runs that many cases with progress and a report; returns whether all went well."""
+    start = time.monotonic()
+
+    def progress(done: int) -> None:
+        if done % 500 == 0:
+            rate = done / (time.monotonic() - start)
+            print(f"{done}/{graphs} graphs, {rate:.0f}/s", file=sys.stderr, flush=True)
+
+    outcomes, bad = run(graphs, seed, progress, jobs)
+    print(report(outcomes, bad, seed))
+    return not bad
 
 
 def main() -> None:
@@ -497,29 +558,14 @@ def main() -> None:
     options = parser.parse_args()
     if options.work is not None:
         work(options.work, options.graphs, options.seed)
-        return
-    if options.show is not None:
+    elif options.show is not None:
         warnings.simplefilter("ignore")
         case = make_case(options.show, options.seed)
         print(case and f"{case.seed}, {case.mutations}\n{case.graph}")
         if case:
             print(judge(case, lambda stage: print(f"[{stage}]", flush=True)))
-        return
-    start = time.monotonic()
-
-    def progress(done: int) -> None:
-        if done % 100 == 0:
-            rate = done / (time.monotonic() - start)
-            print(f"\r{done}/{options.graphs} graphs, {rate:.0f}/s", end="", file=sys.stderr)
-
-    outcomes, bad = run(options.graphs, options.seed, progress)
-    print(file=sys.stderr)
-    for outcome, count in outcomes.most_common():
-        print(f"{count:7} {outcome}")
-    for number, what in sorted(bad.items()):
-        print(f"graph {number}: {what[:300]}")
-        print(f"    python -m tests.fuzz.hostile --seed {options.seed} --show {number}")
-    sys.exit(1 if bad else 0)
+    else:
+        sys.exit(0 if campaign(options.graphs, options.seed, jobs=1) else 1)
 
 
 if __name__ == "__main__":

@@ -319,7 +319,7 @@ class _Function:
             (0.2, self.pair),
         ]
         if not self.pure:
-            kinds += [(1.3, self.write)]
+            kinds += [(1.3, self.write), (0.9, self.write_between)]
         if self.collects:
             kinds += [(0.6, self.query), (0.5, self.collect), (0.2, self.early_return)]
         if self.callees:
@@ -356,12 +356,49 @@ class _Function:
         value.dtype = operator.result
         self.assign(value)
 
-    def write(self) -> None:
-        targets = [
+    def writable(self) -> list[Variable]:
+        return [
             v
             for v in self.of_kind("m")
             if not ((self.shared.gradients and v.leaf) or v.overlaps) and v.dtype != "int64"
         ]
+
+    def write_between(self) -> None:
+        """A value is cast, written to, perhaps under another name, and cast again."""
+        targets = self.writable()
+        if not targets or self.state not in ON:
+            return self.write()
+        target = self.rng.choice(targets)
+        name, other = target.name, self.operand("m").name
+        products = [
+            f"{name}.float() @ {other}.float()",
+            f"torch.mm({other}.float(), {name}.float())",
+        ]
+        if target.dtype not in ("float64", "?"):
+            products = [
+                f"torch.mm({name}, {name})",
+                f"torch.logsumexp({name}, 1, True).expand(4, 4)",
+                f"F.linear({name}, {name}, {name}[0])",
+                f"torch.cumsum({name}, 0)",
+            ]
+        product = self.rng.choice(products)
+        under = self.rng.choice(
+            ["{}", "{}", "{}[0]", "{}.t()", "{}[:, 1:]", "[{}][0]", "{}.detach()"]
+        )
+        if self.shared.gradients and "detach" in under:
+            under = "{}"
+        how = self.rng.choice(["fill_(0.5)", "mul_(2.0)", "add_(1.0)", "zero_()", "neg_()"])
+        self.feature("write between casts")
+        self.assign(Variable(product, "m", "?"))
+        if self.chance(0.3):
+            alias = self.shared.name("t")
+            self.emit(f"{alias} = {under.format(name)}")
+            under = alias
+        self.emit(f"{under.format(name)}.{how}")
+        self.assign(Variable(product, "m", "?"))
+
+    def write(self) -> None:
+        targets = self.writable()
         operator = self.rng.choice(WRITE_OPERATORS)
         if not targets or ("out=" in operator.text and self.shared.gradients):
             return self.operation()
