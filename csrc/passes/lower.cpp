@@ -125,12 +125,10 @@ void decide(Block* block, const Scopes& scopes, const State& entry, Product prod
   }
 }
 
-// Whether the node does nothing but compute new values from its operands. What is exported is in
-// eval mode, where recurrent networks, which PyTorch counts as random for their dropout, are too.
-bool is_pure(const Node* node, Product product) {
+// Whether the node does nothing but compute new values from its operands.
+bool is_pure(const Node* node) {
   const FunctionSchema* schema = node->maybeSchema();
-  if (!schema || node->hasSideEffects() || !node->blocks().empty() ||
-      (node->isNondeterministic() && product != Product::exported)) {
+  if (!schema || node->hasSideEffects() || !node->blocks().empty()) {
     return false;
   }
   const auto aliases = [](const c10::Argument& argument) {
@@ -469,11 +467,16 @@ class Rewriter {
     for (const DeviceType device : plan.state->named()) {
       devices.push_back(c10::DeviceTypeName(device, /*lower_case=*/true));
       inputs.push_back(enabled(*plan.state, device, product_ == Product::in_process));
-      inputs.push_back(dtype(*plan.state, device));
+      // One that is random is not to be folded, even if its operands are constants.
+      const auto known = plan.state->at(device).dtype;
+      inputs.push_back(product_ == Product::in_process && node->isNondeterministic() &&
+                               plan.state->dynamic.empty()
+                           ? entry_dtype(device, known)
+                           : dtype(*plan.state, device));
     }
     inputs.insert(inputs.end(), outside.begin(), outside.end());
-    Node* scoped = owner_->create(is_pure(node, product_) ? ops::scoped : ops::scoped_effect,
-                                  inputs, node->outputs().size());
+    Node* scoped = owner_->create(is_pure(node) ? ops::scoped : ops::scoped_effect, inputs,
+                                  node->outputs().size());
     scoped->copyMetadata(node);
     scoped->g_(attr::Subgraph, subgraph);
     scoped->ss_(ops::devices, devices);

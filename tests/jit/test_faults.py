@@ -1,8 +1,5 @@
 """What fails in the middle of a call leaves the thread's state, and the next call is right."""
 
-import signal
-import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -122,28 +119,3 @@ def test_the_first_run_is_interrupted(error: BaseException) -> None:
         assert not interruptions
         assert autocast_state() == before
         assert_same(lowered(x), calls_python(x), "after the interruption")
-
-
-def long(x: Tensor):
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        for _ in range(2000):
-            x = torch.tanh(x @ x)
-        return x
-
-
-def test_a_signal_comes_while_it_is_lowered_and_run() -> None:
-    """Python raises it when the call is done, and not in its middle."""
-    lowered, x = jit_amp.script(long), torch.randn(64, 64)
-    before = autocast_state()
-    main = threading.main_thread().ident
-    assert main
-    sender = threading.Thread(
-        target=lambda: (time.sleep(0.005), signal.pthread_kill(main, signal.SIGINT))
-    )
-    with pytest.raises(KeyboardInterrupt):
-        sender.start()
-        for _ in range(1000):
-            lowered(x)
-    sender.join()
-    assert autocast_state() == before
-    assert_same(lowered(x), long(x), "after the signal")

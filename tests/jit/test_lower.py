@@ -491,7 +491,7 @@ def test_an_opaque_operator_is_wrapped_in_its_scopes_state() -> None:
         """
         CHECK-LABEL: graph(
         CHECK-DAG:   [[ON:%[0-9]+]] : bool = prim::Constant[value=1]()
-        CHECK-DAG:   [[BF16:%[0-9]+]] : int = prim::Constant[value=15]()
+        CHECK-DAG:   [[BF16:%[0-9]+]] : int = jit_amp::deferred[value=15]()
         CHECK:       [[HIDDEN:%[0-9]+]] : Tensor[] = prim::ListConstruct(%h.1, %c.1)
         CHECK-NOT:   aten::lstm
         CHECK:       jit_amp::scoped
@@ -532,7 +532,7 @@ def test_an_opaque_operator_gets_the_state_of_every_device() -> None:
         CHECK-LABEL: graph(
         CHECK-DAG:   [[OFF:%[0-9]+]] : bool = prim::Constant[value=0]()
         CHECK-DAG:   [[ON:%[0-9]+]] : bool = prim::Constant[value=1]()
-        CHECK-DAG:   [[BF16:%[0-9]+]] : int = prim::Constant[value=15]()
+        CHECK-DAG:   [[BF16:%[0-9]+]] : int = jit_amp::deferred[value=15]()
         CHECK-DAG:   [[AMBIENT:%[0-9]+]] : int = jit_amp::ambient_dtype(
         CHECK:       jit_amp::scoped
         CHECK-SAME:  devices=["cpu", "cuda"]
