@@ -1,7 +1,7 @@
 """How long jit_amp takes on large graphs, against what torch.jit.script takes to compile them.
 
-jit_amp's time is that of `jit_amp.script` on the scripted function: everything from the source graph
-to the graph that runs. CPU seconds of the process, in turns, medians.
+jit_amp's time is that of `jit_amp.script` on the scripted function: everything from the source
+graph to the graph that runs. CPU seconds of the process, in turns, medians.
 """
 
 from __future__ import annotations
@@ -108,20 +108,13 @@ def main() -> None:
         for kind in options.kind or KINDS:
             before: tuple[float, float] | None = None
             for size in [size for size in SIZES if size <= options.largest]:
-                print(f"  {kind}, {size}: running", end="\r", file=sys.stderr, flush=True)
+                print(f"  {kind}, {size} operators", file=sys.stderr, flush=True)
                 theirs, ours = measure(kind, size, options.rounds, Path(folder))
-                growth = (
-                    [
-                        f"{now / then:.2f}"
-                        for now, then in zip((ours, theirs), (before[1], before[0]), strict=True)
-                    ]
-                    if before
-                    else ["", ""]
-                )
-                print(
-                    f"{kind + ', ' + str(size):22}{ours / theirs:8.2f}{growth[0]:>16}{growth[1]:>16}",
-                    flush=True,
-                )
+                grown = ["", ""]
+                if before:
+                    grown = [f"{ours / before[1]:.2f}", f"{theirs / before[0]:.2f}"]
+                row = f"{kind + ', ' + str(size):22}{ours / theirs:8.2f}"
+                print(f"{row}{grown[0]:>16}{grown[1]:>16}", flush=True)
                 missed |= ours / theirs > 0.25
                 before = theirs, ours
     if missed:
