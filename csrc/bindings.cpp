@@ -44,6 +44,20 @@ std::vector<jit_amp::Around> around(const std::vector<Scope>& scopes) {
   return result;
 }
 
+// Arguments of forward, each as a stack without self.
+std::vector<torch::jit::Stack> stacks_of(const Module& module,
+                                         const std::vector<py::tuple>& examples) {
+  std::vector<torch::jit::Stack> stacks;
+  for (const py::tuple& example : examples) {
+    auto stack = torch::jit::createStackForSchema(
+        module.get_method("forward").function().getSchema(), torch::jit::tuple_slice(example),
+        py::kwargs(), module._ivalue());
+    stack.erase(stack.begin());  // self
+    stacks.push_back(std::move(stack));
+  }
+  return stacks;
+}
+
 PYBIND11_MODULE(_C, m) {
   py::register_exception<jit_amp::AutocastError>(m, "AutocastError", PyExc_RuntimeError);
   m.def("lower_function", [](const StrongFunctionPtr& function) {
@@ -86,16 +100,17 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("freeze_module", [](const Module& module, const std::vector<std::string>& preserved_attrs,
                             const std::vector<py::tuple>& examples, bool optimize_numerics) {
-    std::vector<torch::jit::Stack> stacks;
-    for (const py::tuple& example : examples) {
-      auto stack = torch::jit::createStackForSchema(
-          module.get_method("forward").function().getSchema(), torch::jit::tuple_slice(example),
-          py::kwargs(), module._ivalue());
-      stack.erase(stack.begin());  // self
-      stacks.push_back(std::move(stack));
-    }
-    return warning_in_python(
-        [&] { return jit_amp::freeze(module, preserved_attrs, stacks, optimize_numerics); });
+    return warning_in_python([&] {
+      return jit_amp::freeze(module, preserved_attrs, stacks_of(module, examples),
+                             optimize_numerics);
+    });
+  });
+  m.def("facts", [](const Module& module, const std::vector<py::tuple>& examples) {
+    return warning_in_python([&] {
+      std::shared_ptr<torch::jit::Graph> known;
+      jit_amp::freeze(module, {}, stacks_of(module, examples), /*optimize_numerics=*/true, &known);
+      return known;
+    });
   });
   m.def("enclosed_function",
         [](const StrongFunctionPtr& function, const std::shared_ptr<torch::jit::Graph>& pattern,

@@ -42,6 +42,38 @@ def freeze(
             cannot be exported, with the line.
         RuntimeError: the module is in training mode; what ``torch.jit.freeze`` raises.
     """
+    scripted, examples = _taken(module, example_inputs)
+    with torch.random.fork_rng(enabled=bool(examples)):
+        frozen = _C.freeze_module(
+            scripted._c, list(preserved_attrs or []), examples, optimize_numerics
+        )
+    return wrap_cpp_module(frozen)  # type: ignore[no-untyped-call]
+
+
+def facts(
+    module: torch.nn.Module, example_inputs: Sequence[Any]
+) -> torch._C.Graph:
+    """What :func:`freeze` knows of each value when it decides about casts, as a graph to print.
+
+    Args:
+        module: an ``nn.Module`` or ``ScriptModule`` in eval mode. It stays as it is.
+        example_inputs: a tuple of positional arguments of ``forward``, or a list of such tuples.
+
+    Returns:
+        The graph of ``forward`` with scopes resolved, constants folded and all casts in it. Where
+        all examples agree, the type of a tensor is its dtype and device, ``BFloat16(device=cpu)``;
+        where they differ, or nothing was seen, ``Tensor``.
+
+    Raises:
+        AutocastError, RuntimeError: as :func:`freeze`.
+    """
+    scripted, examples = _taken(module, example_inputs)
+    with torch.random.fork_rng():
+        return _C.facts(scripted._c, examples)
+
+
+def _taken(module: torch.nn.Module, example_inputs: Any) -> tuple[Any, list[tuple[Any, ...]]]:
+    """The scripted module, and the examples as a list."""
     scripted = _scripted(module)
     if not isinstance(scripted, ScriptModule):
         raise TypeError(f"jit_amp.freeze takes a module, not {type(module).__name__}")
@@ -55,8 +87,4 @@ def freeze(
         examples = [tuple(example) for example in example_inputs]
     else:
         examples = [tuple(example_inputs)]
-    with torch.random.fork_rng(enabled=bool(examples)):
-        frozen = _C.freeze_module(
-            scripted._c, list(preserved_attrs or []), examples, optimize_numerics
-        )
-    return wrap_cpp_module(frozen)  # type: ignore[no-untyped-call]
+    return scripted, examples

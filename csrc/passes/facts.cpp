@@ -62,6 +62,29 @@ void read_profile(Block* block, Block* copy, Facts& facts) {
   read(block->return_node(), copy->return_node());
 }
 
+void annotate(const Block* block, Block* copy, const Facts& facts) {
+  const auto note = [&](at::ArrayRef<const Value*> values, at::ArrayRef<Value*> copies) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      const Fact fact = facts.of(values[i]);
+      if (fact.dtype && fact.device && copies[i]->type()->kind() == c10::TypeKind::TensorType) {
+        copies[i]->setType(c10::TensorType::get()
+                               ->withScalarType(fact.dtype)
+                               ->withDevice(c10::Device(
+                                   *fact.device, *fact.device == c10::DeviceType::CPU ? -1 : 0)));
+      }
+    }
+  };
+  note(block->inputs(), copy->inputs());
+  auto twin = copy->nodes().begin();
+  for (const Node* node : block->nodes()) {
+    note(node->outputs(), twin->outputs());
+    for (size_t i = 0; i < node->blocks().size(); ++i) {
+      annotate(node->blocks()[i], twin->blocks()[i], facts);
+    }
+    ++twin;
+  }
+}
+
 }  // namespace
 
 Facts::Key Facts::key(const torch::jit::Value* value) {
@@ -108,6 +131,13 @@ Facts observe(const std::shared_ptr<torch::jit::Graph>& graph,
   }
   read_profile(graph->block(), record->graph()->block(), facts);
   return facts;
+}
+
+std::shared_ptr<torch::jit::Graph> annotated(const std::shared_ptr<torch::jit::Graph>& graph,
+                                             const Facts& facts) {
+  auto copy = graph->copy();
+  annotate(std::as_const(*graph).block(), copy->block(), facts);
+  return copy;
 }
 
 }  // namespace jit_amp

@@ -46,4 +46,8 @@ class Facts {
 Facts observe(const std::shared_ptr<torch::jit::Graph>& graph,
               const std::vector<torch::jit::Stack>& examples);
 
+// A copy of the graph whose values have what is known of them as their types, to be printed.
+std::shared_ptr<torch::jit::Graph> annotated(const std::shared_ptr<torch::jit::Graph>& graph,
+                                             const Facts& facts);
+
 }  // namespace jit_amp

@@ -22,11 +22,11 @@ using namespace torch::jit;
 
 class Sealer {
  public:
-  Sealer(const std::shared_ptr<Graph>& graph, const Facts& facts) : graph_(graph), facts_(facts) {
-    const AliasDb aliases(graph);
+  Sealer(const std::shared_ptr<Graph>& graph, const Facts& facts)
+      : graph_(graph), facts_(facts), aliases_(graph) {
     for (Node* node : all_nodes(*graph)) {
       if (node->kind() == prim::ListConstruct && node->owningGraph() == graph.get() &&
-          !aliases.hasWriters(node->output())) {
+          !aliases_.hasWriters(node->output())) {
         fixed_lists_.insert(node->output()->unique());
       }
     }
@@ -49,6 +49,11 @@ class Sealer {
         node->output()->replaceAllUsesWith(
             node->owningGraph()->insertConstant(node->i(attr::value)));
         node->destroy();
+      }
+    }
+    for (Node* node : all_nodes(*graph_)) {
+      if (node->kind() == ops::cast) {
+        drop_round_trip(node);
       }
     }
     for (Node* node : all_nodes(*graph_)) {
@@ -139,6 +144,27 @@ class Sealer {
     Node* made = graph->insertNode(graph->createList(c10::TensorType::get(), elements));
     cast->output()->replaceAllUsesWith(made->output());
     cast->destroy();
+  }
+
+  // A value that was widened to float32 and is cast back is what it was. The other way round it
+  // would not be: that rounds.
+  void drop_round_trip(Node* cast) {
+    Value* wide = cast->input(0);
+    if (wide->node()->kind() != aten::to && wide->node()->kind() != ops::cast) {
+      return;
+    }
+    Value* source = wide->node()->input(0);
+    const Fact before = facts_.of(source);
+    if (!before.dtype || !before.device || facts_.of(wide).dtype != c10::kFloat ||
+        (*before.dtype != c10::kBFloat16 && *before.dtype != c10::kHalf)) {
+      return;
+    }
+    const auto target = toIValue(cast->input(*before.device == c10::DeviceType::CPU ? 1 : 2));
+    if (target && target->isInt() && *before.dtype == c10::ScalarType(target->toInt()) &&
+        !aliases_.hasWriters(source) && !aliases_.hasWriters(wide)) {
+      cast->output()->replaceAllUsesWith(source);
+      cast->destroy();
+    }
   }
 
   static const char* definition_of(const Node* node) {
@@ -233,6 +259,7 @@ class Sealer {
 
   std::shared_ptr<Graph> graph_;
   const Facts& facts_;
+  const AliasDb aliases_;         // of the graph as it came
   std::set<size_t> fixed_lists_;  // numbers of the lists of graph_ that nothing appends to
 };
 

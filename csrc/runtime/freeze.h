@@ -15,9 +15,11 @@
 namespace jit_amp {
 
 // `examples` are stacks of arguments of forward, without self. Throws AutocastError for what cannot
-// be exported. The given module stays as it is.
+// be exported. The given module stays as it is. `known`, if given, gets forward's graph as it was
+// before casts were dropped, with what the examples told of its values.
 torch::jit::Module freeze(const torch::jit::Module& module,
                           const std::vector<std::string>& preserved_attrs,
-                          const std::vector<torch::jit::Stack>& examples, bool optimize_numerics);
+                          const std::vector<torch::jit::Stack>& examples, bool optimize_numerics,
+                          std::shared_ptr<torch::jit::Graph>* known = nullptr);
 
 }  // namespace jit_amp

@@ -299,13 +299,51 @@ def no_grad_in_a_branch_before(x: Tensor, y: Tensor):
         return a, x @ y
 
 
+def branch_under_no_grad_before(x: Tensor, y: Tensor):
+    a = x
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.no_grad():
+            if bool(y.sum() < 1e9):
+                a = x @ y
+        return a, x @ y
+
+
+def grad_in_a_loop_under_no_grad(x: Tensor, y: Tensor):
+    a = x
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+        for _ in range(2):
+            torch.set_grad_enabled(True)
+            a = x @ y
+            torch.set_grad_enabled(False)
+    return a
+
+
 @pytest.mark.parametrize(
-    "function", [under_no_grad, under_no_grad_in_a_loop, no_grad_in_a_branch_before]
+    "function",
+    [
+        under_no_grad,
+        under_no_grad_in_a_loop,
+        no_grad_in_a_branch_before,
+        branch_under_no_grad_before,
+        grad_in_a_loop_under_no_grad,
+    ],
 )
 def test_a_cast_under_no_grad_is_not_one_outside_it(function: Callable[..., Any]) -> None:
     inputs = (torch.randn(4, 4).requires_grad_(), torch.randn(4, 4).requires_grad_())
     assert_parity(function, inputs)
     assert_gradient_parity(function, inputs)
+
+
+def list_cast_for_cuda(xs: list[Tensor]):
+    with torch.autocast("cuda"):
+        a = torch.linalg.multi_dot(xs)
+        xs[0].fill_(2.0)
+        return a, torch.linalg.multi_dot(xs)
+
+
+def test_a_list_is_cast_each_time() -> None:
+    """AliasDb takes a write to an element for none to the list."""
+    assert str(jit_amp.lowered_graph(list_cast_for_cuda)).count("jit_amp::cast") == 2
 
 
 # What is shared.
