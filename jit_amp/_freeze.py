@@ -50,9 +50,7 @@ def freeze(
     return wrap_cpp_module(frozen)  # type: ignore[no-untyped-call]
 
 
-def facts(
-    module: torch.nn.Module, example_inputs: Sequence[Any]
-) -> torch._C.Graph:
+def facts(module: torch.nn.Module, example_inputs: Sequence[Any]) -> torch._C.Graph:
     """What :func:`freeze` knows of each value when it decides about casts, as a graph to print.
 
     Args:

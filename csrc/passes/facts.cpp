@@ -1,8 +1,15 @@
 #include "passes/facts.h"
 
 #include <ATen/core/grad_mode.h>
+#include <torch/csrc/jit/ir/alias_analysis.h>
+#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 #include <torch/csrc/jit/runtime/profiling_record.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "runtime/ops.h"
 
 namespace jit_amp {
 namespace {
@@ -61,6 +68,142 @@ void read_profile(Block* block, Block* copy, Facts& facts) {
   }
   read(block->return_node(), copy->return_node());
 }
+
+// Finds the values whose facts do not hold whichever way the graph goes.
+class Prover {
+ public:
+  Prover(const std::shared_ptr<Graph>& graph, const Facts& seen)
+      : graph_(graph), aliases_(graph), seen_(seen) {
+    for (const Value* input : graph->inputs()) {
+      if (!is_plain(input) && !is_known(input)) {
+        lose(input);
+      }
+    }
+    do {
+      changed_ = false;
+      visit(graph->block());
+    } while (changed_);
+  }
+
+  const std::unordered_set<const Value*>& lost() const { return lost_; }
+
+ private:
+  // A value that has no tensor in it.
+  static bool is_plain(const Value* value) {
+    const auto& type = value->type();
+    return type->isSubtypeOf(*c10::NumberType::get()) || type->kind() == c10::TypeKind::BoolType ||
+           type->kind() == c10::TypeKind::StringType || type->kind() == c10::TypeKind::NoneType ||
+           type->kind() == c10::TypeKind::DeviceObjType || type->is_module();
+  }
+
+  bool is_known(const Value* value) const {
+    const Fact fact = seen_.of(value);
+    return fact.dtype && fact.device;
+  }
+
+  bool holds(const Value* value) const { return !lost_.count(value); }
+
+  void lose(const Value* value) { changed_ |= lost_.insert(value).second; }
+
+  bool same(const Value* one, const Value* other) const {
+    if (!holds(one) || !holds(other)) {
+      return false;
+    }
+    const Fact a = seen_.of(one);
+    const Fact b = seen_.of(other);
+    return one == other || (is_plain(one) && is_plain(other)) ||
+           (is_known(one) && is_known(other) && a.dtype == b.dtype && a.device == b.device);
+  }
+
+  void visit(Block* block) {
+    for (Node* node : block->nodes()) {
+      if (node->kind() == prim::Loop) {
+        Block* body = node->blocks()[0];
+        for (size_t i = 0; i < node->outputs().size(); ++i) {
+          if (!same(node->input(i + 2), body->outputs()[i + 1])) {
+            lose(body->inputs()[i + 1]);
+            lose(node->output(i));
+          }
+        }
+      }
+      for (Block* inner : node->blocks()) {
+        visit(inner);
+      }
+      if (node->kind() == prim::If) {
+        for (size_t i = 0; i < node->outputs().size(); ++i) {
+          if (!same(node->blocks()[0]->outputs()[i], node->blocks()[1]->outputs()[i])) {
+            lose(node->output(i));
+          }
+        }
+      } else if (node->kind() != prim::Loop && !follows(node)) {
+        for (const Value* output : node->outputs()) {
+          lose(output);
+        }
+      }
+    }
+  }
+
+  // Whether the facts of the node's results follow from those of its operands.
+  bool follows(Node* node) const {
+    if (node->kind() == prim::GetAttr) {
+      return node->output()->type()->is_module();
+    }
+    if (node->kind() == prim::fork || node->kind() == aten::wait ||
+        node->kind() == prim::PythonOp || node->kind() == prim::CallMethod ||
+        node->kind() == prim::CallFunction || node->kind() == prim::Uninitialized) {
+      return false;
+    }
+    for (const Value* operand : node->inputs()) {
+      const auto kind = operand->type()->kind();
+      const bool is_container = kind == c10::TypeKind::ListType || kind == c10::TypeKind::DictType;
+      if (!holds(operand) || (is_container && aliases_.hasWriters(operand))) {
+        return false;
+      }
+    }
+    if (node->kind() == aten::__getitem__) {
+      return toIValue(node->input(1)) || is_alike(node->input(0));
+    }
+    return !chooses_at_run_time(node);
+  }
+
+  // Whether all elements of a list have the same facts.
+  bool is_alike(const Value* list) const {
+    const Node* made = list->node();
+    if (made->kind() == prim::ListConstruct) {
+      return std::all_of(made->inputs().begin(), made->inputs().end(),
+                         [&](const Value* element) { return same(made->input(0), element); });
+    }
+    return made->kind().is_aten() &&  // parts of one tensor
+           std::none_of(made->inputs().begin(), made->inputs().end(), [](const Value* operand) {
+             return operand->type()->kind() == c10::TypeKind::ListType &&
+                    operand->type()->isSubtypeOf(*c10::ListType::ofTensors());
+           });
+  }
+
+  static bool chooses_at_run_time(const Node* node) {
+    const c10::FunctionSchema* schema = node->maybeSchema();
+    if (!schema) {
+      return false;
+    }
+    for (size_t i = 0; i < node->inputs().size() && i < schema->arguments().size(); ++i) {
+      const std::string& name = schema->arguments()[i].name();
+      const auto from = node->input(i)->node()->kind();
+      if ((name == "dtype" || name == "device" || name == "cpu" || name == "cuda" ||
+           name == "lower") &&
+          from != prim::Constant && from != prim::dtype && from != prim::device &&
+          from != ops::deferred && from != ops::widest && from != ops::opt_dtype) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  std::shared_ptr<Graph> graph_;
+  const AliasDb aliases_;
+  const Facts& seen_;
+  std::unordered_set<const Value*> lost_;
+  bool changed_ = false;
+};
 
 void annotate(const Block* block, Block* copy, const Facts& facts) {
   const auto note = [&](at::ArrayRef<const Value*> values, at::ArrayRef<Value*> copies) {
@@ -130,6 +273,10 @@ Facts observe(const std::shared_ptr<torch::jit::Graph>& graph,
     InterpreterState(code).run(stack);
   }
   read_profile(graph->block(), record->graph()->block(), facts);
+  const Prover prover(graph, facts);
+  for (const Value* value : prover.lost()) {
+    facts.forget(value);
+  }
   return facts;
 }
 

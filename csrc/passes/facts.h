@@ -1,11 +1,17 @@
 // facts: what is known of each tensor's dtype and device.
 //
-// A small lattice per value: known or unknown, each of dtype and device on its own. The facts come
-// from running the graph on example inputs under PyTorch's profiling instrumentation; where several
-// runs differ, or a value was not reached, it is unknown.
+// A small lattice per value: known or unknown, each of dtype and device on its own. What they are
+// comes from running the graph on example inputs under PyTorch's profiling instrumentation, so that
+// no operator's rule is written here again. What has been seen holds for a value if it does
+// whichever way the graph goes: a forward analysis, to a fixed point, with these rules.
 //
-// An analysis: the graph does not change. Facts of graph inputs are the examples', so whoever acts
-// on facts must make sure that later inputs are like them (see seal).
+//   - An input's facts hold, if it is a tensor: whoever acts on facts makes sure that later inputs
+//     are like the examples (see seal).
+//   - A node's results hold if its operands do; but not where its dtype or device is computed, nor
+//     what comes from an attribute, a task, or a list or dictionary that is written to.
+//   - What comes together in a branch or a loop holds if its facts are known and the same.
+//
+// An analysis: the graph does not change.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -34,6 +40,7 @@ class Facts {
   Fact of(const torch::jit::Value* value) const;
   // Adds what one more observation says: what differs becomes unknown.
   void join(const torch::jit::Value* value, const Fact& seen);
+  void forget(const torch::jit::Value* value) { known_.erase(key(value)); }
 
  private:
   using Key = std::pair<const torch::jit::Graph*, size_t>;
@@ -43,6 +50,7 @@ class Facts {
 };
 
 // Runs `graph` once per stack of inputs (copies of them: the graph may write to its inputs).
+// Returns what holds.
 Facts observe(const std::shared_ptr<torch::jit::Graph>& graph,
               const std::vector<torch::jit::Stack>& examples);
 

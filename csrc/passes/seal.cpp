@@ -11,6 +11,7 @@
 
 #include "error.h"
 #include "passes/definitions.h"
+#include "passes/loops.h"
 #include "passes/policy.h"
 #include "passes/subgraphs.h"
 #include "runtime/ops.h"
@@ -267,6 +268,7 @@ class Sealer {
 
 void seal(std::shared_ptr<torch::jit::Graph>& graph, const Facts& facts) {
   Sealer(graph, facts).run();
+  unmark_loops(*graph);
   PeepholeOptimize(graph, /*disable_shape_peepholes=*/true);
   ConstantPropagation(graph);
   PeepholeOptimize(graph, /*disable_shape_peepholes=*/true);

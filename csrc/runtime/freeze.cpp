@@ -71,18 +71,6 @@ void fold_batch_norms(std::shared_ptr<Graph>& graph) {
   }
 }
 
-// Whether seal can check every tensor that goes in. A tensor in a list, a tuple or an optional
-// could be of another dtype than the example's, and a number could be a dtype: then nothing is
-// taken from the examples.
-bool inputs_can_be_checked(const Graph& graph) {
-  return std::all_of(graph.inputs().begin() + 1, graph.inputs().end(), [](const Value* input) {
-    const auto kind = input->type()->kind();
-    return kind == c10::TypeKind::TensorType || kind == c10::TypeKind::BoolType ||
-           kind == c10::TypeKind::FloatType || kind == c10::TypeKind::StringType ||
-           !input->hasUses();
-  });
-}
-
 // What a scope has read is part of the artefact.
 void check_not_preserved(const std::vector<Read>& reads,
                          const std::vector<std::string>& preserved_attrs) {
@@ -185,8 +173,9 @@ Module freeze(const Module& module, const std::vector<std::string>& preserved_at
       fold_batch_norms(graph);
     }
     decompose(graph);
+    mark_loops(*graph);
     std::vector<Stack> stacks;
-    if (kept.path.empty() && kept.name == "forward" && inputs_can_be_checked(*graph)) {
+    if (kept.path.empty() && kept.name == "forward") {
       for (const Stack& example : examples) {
         stacks.emplace_back();
         stacks.back().emplace_back(frozen.deepcopy()._ivalue());
