@@ -20,6 +20,29 @@ namespace {
 
 using namespace torch::jit;
 
+// Whether the node's operands, from `first` on, are of the types that `graph` takes. What is known
+// of a tensor's shape, as in traced graphs, is not part of that.
+bool fit(const Node* node, size_t first, const Graph& graph) {
+  const auto formals = graph.inputs();
+  if (node->inputs().size() != formals.size() + first) {
+    return false;
+  }
+  for (size_t i = 0; i < formals.size(); ++i) {
+    if (!unshapedType(node->input(first + i)->type())
+             ->isSubtypeOf(*unshapedType(formals[i]->type()))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+AutocastError malformed(const Node* node) {
+  return refusal(node,
+                 c10::str("a malformed graph: a ", node->kind().toQualString(),
+                          " whose operands or blocks do not fit"),
+                 "a graph that torch.jit.script or torch.jit.load made");
+}
+
 // Refuses what PyTorch's own passes would break on, and `lint` does not see.
 void check_form(const Node* node) {
   const auto blocks = node->blocks();
@@ -34,15 +57,14 @@ void check_form(const Node* node) {
     well_formed = blocks.size() == 1 && node->inputs().size() == outputs + 2 &&
                   blocks[0]->inputs().size() == outputs + 1 &&
                   blocks[0]->outputs().size() == outputs + 1;
+  } else if (node->kind() == prim::fork) {
+    well_formed = fit(node, 0, *node->g(attr::Subgraph));
   } else if (node->kind() == prim::CallMethod || node->kind() == prim::Enter ||
              node->kind() == prim::Exit || node->kind() == prim::CallFunction) {
     well_formed = !node->inputs().empty();
   }
   if (!well_formed) {
-    throw refusal(node,
-                  c10::str("a malformed graph: a ", node->kind().toQualString(),
-                           " whose operands or blocks do not fit"),
-                  "a graph that torch.jit.script or torch.jit.load made");
+    throw malformed(node);
   }
 }
 
@@ -115,6 +137,9 @@ class Flattener {
                         "`if` with a call of each module in a branch of its own");
         }
         auto graph = body(*callee, module, node);
+        if (!fit(node, is_method ? 0 : 1, *graph)) {
+          throw malformed(node);
+        }
         if (!is_method) {
           Node* constant = node->input(0)->node();
           node->removeInput(0);

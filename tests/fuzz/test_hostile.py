@@ -88,3 +88,10 @@ def test_thousands_of_lowerings_do_not_fill_the_memory() -> None:
         lower_and_run()
     grown = resident() - before
     assert grown < 3000 * 1024, f"{grown / 3000:.0f} bytes a lowering"
+
+
+def test_a_task_with_an_operand_of_another_type_is_refused() -> None:
+    """PyTorch's executor fails to compile it once, and crashes when it is called again."""
+    found = hostile.make_case(526, 11)
+    assert found and found.mutations[0] == "replace_input"
+    assert hostile.judge(found, lambda stage: None).startswith("refused: jit_amp: a malformed")
