@@ -203,6 +203,46 @@ def test_training_a_module_follows_eager() -> None:
         torch.testing.assert_close(scripted, eager, rtol=2.0**-6, atol=2.0**-8)
 
 
+class InFloat16(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(8, 8), torch.nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.float16):
+            return self.last(torch.relu(self.first(x)))
+
+
+def test_a_gradient_scaler_takes_eagers_steps() -> None:
+    """Scales, skipped steps and weights, with gradients that overflow in between."""
+    torch.manual_seed(0)
+    data, reference = torch.randn(8, 8), InFloat16()
+    histories: list[list[float]] = []
+    weights: list[list[Tensor]] = []
+    for wrap in (lambda module: module, jit_amp.script):
+        module = InFloat16()
+        module.load_state_dict(reference.state_dict())
+        run = wrap(module)
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.05)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12, growth_interval=2)
+        history = []
+        for step in range(8):
+            optimizer.zero_grad()
+            loss = run(data).float().pow(2).mean() * (1e6 if step == 3 else 1.0)
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            assert all(p.grad.dtype == F32 for p in module.parameters())
+            scaler.step(optimizer)
+            scaler.update()
+            history.append(scaler.get_scale())
+        histories.append(history)
+        weights.append(list(module.parameters()))
+    assert histories[0] == histories[1]
+    assert histories[0][3] < histories[0][2]  # a step was skipped
+    for eager, scripted in zip(*weights, strict=True):
+        torch.testing.assert_close(scripted, eager, rtol=2.0**-8, atol=2.0**-10)
+
+
 def test_no_gradient_flows_where_eager_lets_none() -> None:
     module = Everything()
     module.conv.requires_grad_(False)
