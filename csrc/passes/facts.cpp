@@ -75,7 +75,8 @@ class Prover {
   Prover(const std::shared_ptr<Graph>& graph, const Facts& seen)
       : graph_(graph), aliases_(graph), seen_(seen) {
     for (const Value* input : graph->inputs()) {
-      if (!is_plain(input) && !is_known(input)) {
+      const bool is_tensor = input->type()->kind() == c10::TypeKind::TensorType;
+      if (!is_plain(input) && !(is_tensor && is_known(input))) {
         lose(input);
       }
     }

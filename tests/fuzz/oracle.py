@@ -27,6 +27,7 @@ from .programs import Program
 
 CALLS = 3  # the executor changes its plan between the first ones
 ROUNDING = 2.0**-6  # of gradients, relative to the largest entry
+OVERFLOW = 2.0**14  # of float16, where a sum has up to four terms
 CANCELLED = 2.0**-20  # relative to the largest of all: what is left where large terms cancel
 _count = itertools.count()
 
@@ -332,6 +333,8 @@ def _compare_gradients(actual: _Run, expected: _Run, where: str) -> None:
         if not gradient.isfinite().all():
             continue
         largest = gradient.abs().max().item()
+        if largest > OVERFLOW and not ours[name].isfinite().all():
+            continue  # a sum of gradients in float16, where eager has one cast more
         off = (ours[name] - gradient).abs().max().item()
         if not off <= max(ROUNDING * largest, CANCELLED * whole):
             raise Difference("gradients", f"{where}, {name}: off by {off:.3g} of {largest:.3g}")
