@@ -81,25 +81,6 @@ bool changes_mode(const Node* node) {
          std::any_of(node->blocks().begin(), node->blocks().end(), inside);
 }
 
-// Whether anything in the block may write to a tensor. Where nothing does, AliasDb need not be
-// asked.
-bool may_write(const Block* block) {
-  return std::any_of(block->nodes().begin(), block->nodes().end(), [](const Node* node) {
-    if (std::any_of(node->blocks().begin(), node->blocks().end(), may_write)) {
-      return true;
-    }
-    const FunctionSchema* schema = node->maybeSchema();
-    if (!schema) {
-      const bool known = node->kind().is_prim() || node->maybeOperator();
-      return !known || node->hasSideEffects() || node->kind() == prim::fork;
-    }
-    const auto& arguments = schema->arguments();
-    return std::any_of(arguments.begin(), arguments.end(), [](const c10::Argument& argument) {
-      return argument.alias_info() && argument.alias_info()->isWrite();
-    });
-  });
-}
-
 class Sharer {
  public:
   explicit Sharer(const std::shared_ptr<Graph>& graph)

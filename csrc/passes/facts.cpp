@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "passes/subgraphs.h"
 #include "runtime/ops.h"
 
 namespace jit_amp {
@@ -34,6 +35,17 @@ struct Observing {
 
 bool is_profiling(const Node* node) {
   return node->kind() == prim::profile || node->kind() == prim::profile_ivalue;
+}
+
+// Gives a graph that is to run and may write copies of its tensors: they are those of the module
+// that is frozen.
+void keep_constants(Graph& graph) {
+  for (Node* node : all_nodes(graph)) {
+    if (node->kind() == prim::Constant && node->hasAttribute(attr::value) &&
+        node->kindOf(attr::value) == AttributeKind::t) {
+      node->t_(attr::value, node->t(attr::value).clone());
+    }
+  }
 }
 
 // Walks a block and its instrumented copy side by side. In the copy each use of a tensor goes
@@ -265,6 +277,9 @@ Facts observe(const std::shared_ptr<torch::jit::Graph>& graph,
     return ProfilingRecord::instrumentGraph(graph);
   }();
   record->profiling_count_ = examples.size();
+  if (may_write(record->graph()->block())) {
+    keep_constants(*record->graph());
+  }
   const Code code(record->graph(), "jit_amp_observe");
   for (const Stack& example : examples) {
     Stack stack;

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/jit/passes/inliner.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 
@@ -43,6 +44,23 @@ std::vector<Node*> all_nodes(Graph& graph) {
   std::vector<Node*> nodes;
   collect(graph.block(), nodes);
   return nodes;
+}
+
+bool may_write(const Block* block) {
+  return std::any_of(block->nodes().begin(), block->nodes().end(), [](const Node* node) {
+    if (std::any_of(node->blocks().begin(), node->blocks().end(), may_write)) {
+      return true;
+    }
+    const FunctionSchema* schema = node->maybeSchema();
+    if (!schema) {
+      const bool known = node->kind().is_prim() || node->maybeOperator();
+      return !known || node->hasSideEffects() || node->kind() == prim::fork;
+    }
+    const auto& arguments = schema->arguments();
+    return std::any_of(arguments.begin(), arguments.end(), [](const c10::Argument& argument) {
+      return argument.alias_info() && argument.alias_info()->isWrite();
+    });
+  });
 }
 
 Node* wrapped_node(Node* scoped) { return *scoped->g(attr::Subgraph)->nodes().rbegin(); }

@@ -1,5 +1,5 @@
-// Helpers for `jit_amp::scoped` nodes and for definitions in TorchScript, which decompose and seal
-// share.
+// Helpers that passes share: for walks over a graph, for `jit_amp::scoped` nodes, and for
+// definitions in TorchScript.
 #pragma once
 
 #include <torch/csrc/jit/api/compilation_unit.h>
@@ -13,6 +13,10 @@ namespace jit_amp {
 
 // Every node of the graph, those in blocks and forks included, in program order.
 std::vector<torch::jit::Node*> all_nodes(torch::jit::Graph& graph);
+
+// Whether anything in the block may write to a tensor. Where nothing does, AliasDb need not be
+// asked.
+bool may_write(const torch::jit::Block* block);
 
 // The node that a `jit_amp::scoped` node runs under autocast.
 torch::jit::Node* wrapped_node(torch::jit::Node* scoped);

@@ -204,6 +204,26 @@ def test_examples_that_differ_leave_their_dtype_unknown() -> None:
             assert_same(frozen(like, 1), module(like, 1), f"{like.dtype}")
 
 
+class WritesAConstant(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.state = torch.randn(4, 4), torch.zeros(4, 4)
+
+    def forward(self, x: Tensor):
+        self.state = self.weight.detach()
+        torch.cat([x[:2], x[2:]], out=self.state)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return x @ x
+
+
+def test_running_the_examples_leaves_the_module_as_it_was() -> None:
+    module, x = WritesAConstant().eval(), torch.randn(4, 4)
+    before = module.weight.clone()
+    jit_amp.freeze(module, example_inputs=(x,))
+    jit_amp.facts(module, (x,))
+    assert torch.equal(module.weight, before)
+
+
 # What facts are used for.
 
 
