@@ -101,6 +101,16 @@ class DtypeIsAnInput(Model):
             return y, torch.prod(y, 1), self.a(y.float())
 
 
+class DtypeOfABranch(Model):
+    def forward(self, x: Tensor, n: int):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            dtype = torch.float32
+            if n > 1:
+                dtype = torch.bfloat16
+            y = x.to(dtype)
+            return y, torch.prod(y, 1), self.a(y), torch.cat([y, y])
+
+
 class ReadsADtype(Model):
     def forward(self, x: Tensor, n: int):
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -129,6 +139,7 @@ MODELS = [
     Keyed,
     Optionally,
     DtypeIsAnInput,
+    DtypeOfABranch,
     ReadsADtype,
     Task,
 ]
