@@ -167,16 +167,28 @@ class Prover {
       return false;
     }
     for (const Value* operand : node->inputs()) {
-      const auto kind = operand->type()->kind();
-      const bool is_container = kind == c10::TypeKind::ListType || kind == c10::TypeKind::DictType;
-      if (!holds(operand) || (is_container && aliases_.hasWriters(operand))) {
+      if (!holds(operand) || (is_container(operand) && aliases_.hasWriters(operand))) {
         return false;
       }
     }
-    if (node->kind() == aten::__getitem__) {
-      return toIValue(node->input(1)) || is_alike(node->input(0));
-    }
-    return !chooses_at_run_time(node);
+    return !chooses_element(node) && !chooses_dtype(node);
+  }
+
+  static bool is_container(const Value* value) {
+    const auto kind = value->type()->kind();
+    return kind == c10::TypeKind::ListType || kind == c10::TypeKind::DictType;
+  }
+
+  // Whether elements of a container that are not all alike are chosen by a value that is no
+  // constant: an index, a key, the bounds of a slice.
+  bool chooses_element(const Node* node) const {
+    const auto operands = node->inputs();
+    const bool may_choose = std::any_of(operands.begin(), operands.end(), [](const Value* operand) {
+      return is_plain(operand) && !toIValue(operand) && operand->node()->kind() != ops::deferred;
+    });
+    return may_choose && std::any_of(operands.begin(), operands.end(), [&](const Value* operand) {
+             return is_container(operand) && !is_alike(operand);
+           });
   }
 
   // Whether all elements of a list have the same facts.
@@ -187,13 +199,11 @@ class Prover {
                          [&](const Value* element) { return same(made->input(0), element); });
     }
     return made->kind().is_aten() &&  // parts of one tensor
-           std::none_of(made->inputs().begin(), made->inputs().end(), [](const Value* operand) {
-             return operand->type()->kind() == c10::TypeKind::ListType &&
-                    operand->type()->isSubtypeOf(*c10::ListType::ofTensors());
-           });
+           std::none_of(made->inputs().begin(), made->inputs().end(), is_container);
   }
 
-  static bool chooses_at_run_time(const Node* node) {
+  // Whether a dtype or device is an operand that is neither a constant nor that of a tensor.
+  static bool chooses_dtype(const Node* node) {
     const c10::FunctionSchema* schema = node->maybeSchema();
     if (!schema) {
       return false;

@@ -8,7 +8,8 @@
 //   - An input's facts hold, if it is a tensor: whoever acts on facts makes sure that later inputs
 //     are like the examples (see seal).
 //   - A node's results hold if its operands do; but not where its dtype or device is computed, nor
-//     what comes from an attribute, a task, or a list or dictionary that is written to.
+//     what comes from an attribute, a task, or a list or dictionary that is written to, nor an
+//     element that is chosen at run time among others.
 //   - What comes together in a branch or a loop holds if its facts are known and the same.
 //
 // An analysis: the graph does not change.

@@ -84,6 +84,45 @@ class Keyed(Model):
             return y, self.b(y), torch.prod(kept[0], 1), torch.cat([y, y])
 
 
+class Sliced(Model):
+    def forward(self, x: Tensor, n: int):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = [x, self.a(x), x, self.a(x), x][n:][0]
+            return y, self.b(y), torch.prod(y, 1), torch.cat([y, y])
+
+
+class KeyedOrNot(Model):
+    def forward(self, x: Tensor, n: int):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            kept: Dict[int, Tensor] = {0: x, 1: self.a(x)}  # noqa: UP006
+            y = kept.get(n, x)
+            return y, self.b(y), torch.prod(y, 1), torch.cat([y, y])
+
+
+class ValuesOfADict(Model):
+    def forward(self, x: Tensor, n: int):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            kept: Dict[int, Tensor] = {0: x, 1: self.a(x), 2: x, 3: x}  # noqa: UP006
+            y = list(kept.values())[n]
+            return y, self.b(y), torch.prod(y, 1), torch.cat([y, y])
+
+
+class IndexedTwice(Model):
+    def forward(self, x: Tensor, n: int):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = [[x, self.a(x), x, self.a(x)], [x]][0][n]
+            return y, self.b(y), torch.prod(y, 1), torch.cat([y, y])
+
+
+class Chunks(Model):
+    """Parts of one tensor are alike: these are known."""
+
+    def forward(self, x: Tensor, n: int):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.a(x).chunk(4, 1)[n].expand(2, 4)
+            return y, self.b(y), torch.prod(y, 1)
+
+
 class Optionally(Model):
     def forward(self, x: Tensor, n: int):
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -137,6 +176,11 @@ MODELS = [
     Indexed,
     Appended,
     Keyed,
+    Sliced,
+    KeyedOrNot,
+    ValuesOfADict,
+    IndexedTwice,
+    Chunks,
     Optionally,
     DtypeIsAnInput,
     DtypeOfABranch,
@@ -202,6 +246,7 @@ def test_facts_are_printed_beside_the_graph() -> None:
         """,
     )
     known = dtypes(jit_amp.facts(Branch().eval(), (x, 3)))
+    assert dtypes(jit_amp.facts(Chunks().eval(), (x, 3)))["y"] == BF16
     assert known["y"] is None  # a branch that was not taken may give another dtype
 
 
