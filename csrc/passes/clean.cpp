@@ -37,9 +37,7 @@ void unify_attributes(Graph& graph) {
       assigned.insert(node->s(attr::name));
     } else if (node->kind() == prim::GetAttr && node->owningGraph() == &graph) {
       reads.push_back(node);
-    } else if (node->kind() == prim::PythonOp || node->kind() == prim::CallMethod ||
-               node->kind() == prim::CallFunction || node->kind() == prim::fork ||
-               node->kind() == ops::scoped_effect) {
+    } else if (is_call(node) || node->kind() == prim::fork || node->kind() == ops::scoped_effect) {
       return;
     }
   }
@@ -75,8 +73,7 @@ bool changes_mode(const Node* node) {
     return std::any_of(block->nodes().begin(), block->nodes().end(), changes_mode);
   };
   return node->kind() == prim::Enter || node->kind() == prim::Exit ||
-         node->kind() == Symbol::aten("set_grad_enabled") || node->kind() == prim::PythonOp ||
-         node->kind() == prim::CallMethod || node->kind() == prim::CallFunction ||
+         node->kind() == Symbol::aten("set_grad_enabled") || is_call(node) ||
          node->kind() == ops::scoped_effect ||
          std::any_of(node->blocks().begin(), node->blocks().end(), inside);
 }

@@ -143,14 +143,6 @@ Einsum read_einsum(const Node* node) {
   return read;
 }
 
-// Calls a check among the definitions in front of the node.
-void check(Node* node, const std::string& name, const std::vector<Value*>& arguments) {
-  Graph* graph = node->owningGraph();
-  Node* call = graph->insertNode(graph->create(prim::CallFunction, arguments, 1));
-  call->output()->setType(c10::NoneType::get());
-  replace_by(call, kComposites, name, *definition(kComposites, name));
-}
-
 // With a summed dimension of size 1 eager multiplies where it else calls bmm.
 void check_contracted(Node* einsum, const std::vector<int64_t>& dimensions) {
   const Node* list = einsum->namedInput("tensors")->node();
@@ -160,7 +152,8 @@ void check_contracted(Node* einsum, const std::vector<int64_t>& dimensions) {
   Graph* graph = einsum->owningGraph();
   const WithInsertPoint here(einsum);
   for (const int64_t dimension : dimensions) {
-    check(einsum, "check_contracted", {list->input(0), graph->insertConstant(dimension)});
+    insert_check(*graph, kComposites, "check_contracted",
+                 {list->input(0), graph->insertConstant(dimension)});
   }
 }
 
@@ -197,8 +190,9 @@ void decompose(Node* scoped) {
     Node* node = unwrap(scoped);
     const WithInsertPoint here(node);
     const auto dtype = static_cast<int64_t>(*state.at(at::kCPU).dtype);
-    check(node, "check_onednn",
-          {node->namedInput("input"), node->owningGraph()->insertConstant(dtype)});
+    Graph* graph = node->owningGraph();
+    insert_check(*graph, kComposites, "check_onednn",
+                 {node->namedInput("input"), graph->insertConstant(dtype)});
     lower_operands(node, state);
     return;
   }

@@ -88,7 +88,7 @@ class Prover {
       : graph_(graph), aliases_(graph), seen_(seen) {
     for (const Value* input : graph->inputs()) {
       const bool is_tensor = input->type()->kind() == c10::TypeKind::TensorType;
-      if (!is_plain(input) && !(is_tensor && is_known(input))) {
+      if (!has_no_facts(input) && !(is_tensor && is_known(input))) {
         lose(input);
       }
     }
@@ -101,12 +101,9 @@ class Prover {
   const std::unordered_set<const Value*>& lost() const { return lost_; }
 
  private:
-  // A value that has no tensor in it.
-  static bool is_plain(const Value* value) {
-    const auto& type = value->type();
-    return type->isSubtypeOf(*c10::NumberType::get()) || type->kind() == c10::TypeKind::BoolType ||
-           type->kind() == c10::TypeKind::StringType || type->kind() == c10::TypeKind::NoneType ||
-           type->kind() == c10::TypeKind::DeviceObjType || type->is_module();
+  // Whether the value has no tensor in it, or is a module, of whose attributes nothing is known.
+  static bool has_no_facts(const Value* value) {
+    return is_plain(value->type()) || value->type()->is_module();
   }
 
   bool is_known(const Value* value) const {
@@ -124,7 +121,7 @@ class Prover {
     }
     const Fact a = seen_.of(one);
     const Fact b = seen_.of(other);
-    return one == other || (is_plain(one) && is_plain(other)) ||
+    return one == other || (has_no_facts(one) && has_no_facts(other)) ||
            (is_known(one) && is_known(other) && a.dtype == b.dtype && a.device == b.device);
   }
 
@@ -161,9 +158,8 @@ class Prover {
     if (node->kind() == prim::GetAttr) {
       return node->output()->type()->is_module();
     }
-    if (node->kind() == prim::fork || node->kind() == aten::wait ||
-        node->kind() == prim::PythonOp || node->kind() == prim::CallMethod ||
-        node->kind() == prim::CallFunction || node->kind() == prim::Uninitialized) {
+    if (is_call(node) || node->kind() == prim::fork || node->kind() == aten::wait ||
+        node->kind() == prim::Uninitialized) {
       return false;
     }
     for (const Value* operand : node->inputs()) {
@@ -184,7 +180,8 @@ class Prover {
   bool chooses_element(const Node* node) const {
     const auto operands = node->inputs();
     const bool may_choose = std::any_of(operands.begin(), operands.end(), [](const Value* operand) {
-      return is_plain(operand) && !toIValue(operand) && operand->node()->kind() != ops::deferred;
+      return is_plain(operand->type()) && !toIValue(operand) &&
+             operand->node()->kind() != ops::deferred;
     });
     return may_choose && std::any_of(operands.begin(), operands.end(), [&](const Value* operand) {
              return is_container(operand) && !is_alike(operand);

@@ -9,15 +9,9 @@ namespace {
 
 using namespace torch::jit;
 
-// Whether a value of the type can be written to. Autocast objects are for scopes to see.
-bool is_mutable(const c10::TypePtr& type) {
-  return !type->isSubtypeOf(*c10::NumberType::get()) && type->kind() != c10::TypeKind::BoolType &&
-         type->kind() != c10::TypeKind::StringType && type->kind() != c10::TypeKind::NoneType &&
-         !is_autocast_class(type);
-}
-
 void mark(Value* value, Node* before) {
-  if (!is_mutable(value->type()) || !value->hasUses()) {
+  // Autocast objects are for scopes to see.
+  if (is_plain(value->type()) || is_autocast_class(value->type()) || !value->hasUses()) {
     return;
   }
   Node* carried = before->owningGraph()->create(ops::carried, 1);

@@ -10,6 +10,7 @@
 #include "error.h"
 #include "passes/clean.h"
 #include "passes/policy.h"
+#include "passes/subgraphs.h"
 #include "runtime/ops.h"
 
 namespace jit_amp {
@@ -54,12 +55,6 @@ std::optional<DeviceType> query_device(const Node* node) {
   return std::nullopt;
 }
 
-// Calls out of the graph see the state even where it is off: its dtype can be asked for.
-bool is_call(const Node* node) {
-  return node->kind() == prim::CallMethod || node->kind() == prim::CallFunction ||
-         node->kind() == prim::PythonOp;
-}
-
 bool has_one_tensor(const Node* node) {
   const auto inputs = node->inputs();
   const auto is = [](const c10::TypePtr& type) {
@@ -96,6 +91,7 @@ std::optional<Plan> decide(Node* node, const State& state, const State& entry, P
       plan.cuda = policy;
     }
   }
+  // Calls see the state even where it is off: its dtype can be asked for.
   plan.opaque |= is_call(node) && state != entry;
   if (plan.opaque || plan.cpu != Policy::untouched || plan.cuda != Policy::untouched) {
     return plan;

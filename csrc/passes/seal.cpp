@@ -247,14 +247,10 @@ class Sealer {
           "this module was frozen by jit_amp with an example whose `", input->debugNameBase(),
           "` is ", *fact.dtype, " on ", c10::DeviceTypeName(*fact.device, true),
           ": freeze it with an example of the other dtype or device too, or with none");
-      Node* call = graph_->insertNode(
-          graph_->create(prim::CallFunction,
-                         {input, graph_->insertConstant(static_cast<int64_t>(*fact.dtype)),
-                          graph_->insertConstant(*fact.device == c10::DeviceType::CUDA),
-                          graph_->insertConstant(message)},
-                         1));
-      call->output()->setType(c10::NoneType::get());
-      replace_by(call, kDefinitions, "check_input", *definition(kDefinitions, "check_input"));
+      insert_check(*graph_, kDefinitions, "check_input",
+                   {input, graph_->insertConstant(static_cast<int64_t>(*fact.dtype)),
+                    graph_->insertConstant(*fact.device == c10::DeviceType::CUDA),
+                    graph_->insertConstant(message)});
     }
   }
 

@@ -63,6 +63,17 @@ bool may_write(const Block* block) {
   });
 }
 
+bool is_call(const Node* node) {
+  return node->kind() == prim::CallMethod || node->kind() == prim::CallFunction ||
+         node->kind() == prim::PythonOp;
+}
+
+bool is_plain(const c10::TypePtr& type) {
+  return type->isSubtypeOf(*c10::NumberType::get()) || type->kind() == c10::TypeKind::BoolType ||
+         type->kind() == c10::TypeKind::StringType || type->kind() == c10::TypeKind::NoneType ||
+         type->kind() == c10::TypeKind::DeviceObjType;
+}
+
 Node* wrapped_node(Node* scoped) { return *scoped->g(attr::Subgraph)->nodes().rbegin(); }
 
 size_t state_inputs(const Node* scoped) { return 2 * scoped->ss(ops::devices).size(); }
@@ -117,6 +128,13 @@ void replace_by(Node* node, const char* source, const std::string& name, Graph& 
   }
   node->destroy();
   inlineCallTo(call, &function, &body);
+}
+
+void insert_check(Graph& graph, const char* source, const std::string& name,
+                  const std::vector<Value*>& arguments) {
+  Node* call = graph.insertNode(graph.create(prim::CallFunction, arguments, 1));
+  call->output()->setType(c10::NoneType::get());
+  replace_by(call, source, name, *definition(source, name));
 }
 
 }  // namespace jit_amp

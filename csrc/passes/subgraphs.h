@@ -18,6 +18,12 @@ std::vector<torch::jit::Node*> all_nodes(torch::jit::Graph& graph);
 // asked.
 bool may_write(const torch::jit::Block* block);
 
+// A call of code that is not in the graph.
+bool is_call(const torch::jit::Node* node);
+
+// Whether a value of the type has no tensor in it, and cannot be written to.
+bool is_plain(const c10::TypePtr& type);
+
 // The node that a `jit_amp::scoped` node runs under autocast.
 torch::jit::Node* wrapped_node(torch::jit::Node* scoped);
 
@@ -36,5 +42,9 @@ bool has_definition(const char* source, const std::string& name);
 // Puts `body` in the node's place.
 void replace_by(torch::jit::Node* node, const char* source, const std::string& name,
                 torch::jit::Graph& body);
+
+// Calls one of a source's checks, which returns nothing, at the insertion point.
+void insert_check(torch::jit::Graph& graph, const char* source, const std::string& name,
+                  const std::vector<torch::jit::Value*>& arguments);
 
 }  // namespace jit_amp

@@ -174,8 +174,9 @@ Module freeze(const Module& module, const std::vector<std::string>& preserved_at
     }
     decompose(graph);
     mark_loops(*graph);
+    const bool is_forward = kept.path.empty() && kept.name == "forward";
     std::vector<Stack> stacks;
-    if (kept.path.empty() && kept.name == "forward") {
+    if (is_forward) {
       for (const Stack& example : examples) {
         stacks.emplace_back();
         stacks.back().emplace_back(frozen.deepcopy()._ivalue());
@@ -183,7 +184,7 @@ Module freeze(const Module& module, const std::vector<std::string>& preserved_at
       }
     }
     const Facts facts = facts_of(graph, stacks);
-    if (known && kept.path.empty() && kept.name == "forward") {
+    if (known && is_forward) {
       *known = annotated(graph, facts);
     }
     seal(graph, facts);

@@ -16,8 +16,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import jit_amp
 
-warnings.filterwarnings("ignore", "`torch.jit.[a-z_]+` is deprecated")
-
 CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "ResNet, (3, 4, 6, 3)": (lambda: models.ResNet(width=8), lambda: torch.randn(1, 3, 64, 64)),
     "encoder, 4 layers": (lambda: models.Encoder(4, 64, 4), lambda: torch.randn(2, 9, 64)),
@@ -39,16 +37,17 @@ class CountCasts(TorchDispatchMode):
         return result
 
 
-def casts(function: Callable[..., Any], x: Tensor) -> int:
+def count_casts(function: Callable[..., Any], *inputs: Any) -> int:
     """Of the third call: the executor changes its plan between the first two."""
     for _ in range(2):
-        function(x)
+        function(*inputs)
     with CountCasts() as count:
-        function(x)
+        function(*inputs)
     return count.casts
 
 
 def main() -> None:
+    warnings.filterwarnings("ignore", "`torch.jit.[a-z_]+` is deprecated")
     columns = ("eager", "scripted", "frozen", "frozen, example")
     print(f"{'casts executed per forward':30}" + "".join(f"{c:>17}" for c in columns))
     missed = False
@@ -63,7 +62,7 @@ def main() -> None:
         ]
         for mode in (torch.enable_grad, torch.no_grad):
             with mode():
-                counts = [casts(form, x) for form in forms]
+                counts = [count_casts(form, x) for form in forms]
             missed |= max(counts) > counts[0]
             label = name if mode is torch.enable_grad else "  the same under no_grad"
             print(f"{label:30}" + "".join(f"{count:17}" for count in counts), flush=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import importlib.util
 import io
 import itertools
 import re
@@ -18,7 +17,7 @@ from types import ModuleType
 from typing import Any, cast
 
 import torch
-from jit.support import AMBIENTS, autocast_state, fresh, tensors_of
+from jit.support import AMBIENTS, autocast_state, fresh, imported, tensors_of
 from torch import Tensor, nn
 
 import jit_amp
@@ -61,15 +60,8 @@ class Difference(Exception):
 
 
 def load(source: str, folder: Path) -> ModuleType:
-    """Writes source to a file and imports it from there, where TorchScript can read it."""
-    name = f"program_{next(_count)}"
-    path = folder / f"{name}.py"
-    path.write_text(source)
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """Imports source as a module of its own."""
+    return imported(source, folder / f"program_{next(_count)}.py")
 
 
 def compare(actual: Any, expected: Any, where: str) -> None:

@@ -1,12 +1,12 @@
 """Hostile graphs, in short; scripts/fuzz runs more of them."""
 
-import importlib.util
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from jit.support import imported
 
 import jit_amp
 
@@ -31,13 +31,8 @@ def test_a_wrong_result_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compiled(folder: Path, source: str) -> Any:
-    path = folder / "program.py"
-    path.write_text("import torch\nfrom torch import Tensor\n\n\n" + source)
-    spec = importlib.util.spec_from_file_location("program", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    header = "import torch\nfrom torch import Tensor\n\n\n"
+    return imported(header + source, folder / "program.py")
 
 
 @pytest.mark.parametrize("depth", [19, 300])

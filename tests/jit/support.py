@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import importlib.util
 import inspect
 import io
 import linecache
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 import filecheck.main
@@ -109,6 +111,16 @@ AMBIENTS: dict[str, Ambient] = {
     "both_switched_on": lambda: _switched_on("cpu", "cuda"),
 }
 DEFAULT = tuple(AMBIENTS)
+
+
+def imported(source: str, path: Path) -> ModuleType:
+    """Writes source to a file and imports it from there, where TorchScript can read it."""
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def autocast_state() -> tuple[Any, ...]:

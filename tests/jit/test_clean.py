@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from casts import count_casts
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import jit_amp
 
@@ -16,28 +16,9 @@ from .support import assert_gradient_parity, assert_parity, check_ir, known_warn
 BF16 = torch.bfloat16
 
 
-class CountCasts(TorchDispatchMode):
-    """Counts copies from one floating dtype into another."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.casts = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if func is torch.ops.aten._to_copy.default:
-            before, after = args[0].dtype, result.dtype
-            self.casts += before != after and before.is_floating_point and after.is_floating_point
-        return result
-
-
 def casts(function: Callable[..., Any], *inputs: Any) -> int:
     with known_warnings_ignored():
-        for _ in range(2):
-            function(*inputs)
-        with CountCasts() as count:
-            function(*inputs)
-    return count.casts
+        return count_casts(function, *inputs)
 
 
 # Writes. In each of these a value is cast, written to, and cast again.

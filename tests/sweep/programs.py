@@ -6,7 +6,6 @@ everything else is written as a literal.
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import math
 import re
@@ -16,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from jit.support import imported
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
@@ -99,13 +99,7 @@ class Program:
             f"        with {scope}:\n            return {self.call}\n"
         )
         name = f"program_{next(_count)}_{re.sub(r'[^a-z0-9]+', '_', self.name.lower())}"
-        path = folder / f"{name}.py"
-        path.write_text(source)
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec and spec.loader
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
+        return imported(source, folder / f"{name}.py")
 
 
 def operators() -> list[OpInfo]:
