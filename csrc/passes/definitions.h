@@ -38,16 +38,20 @@ def cast_list(xs: List[Tensor], cpu: Optional[int], cuda: Optional[int]) -> List
         out.append(cast(x, cpu, cuda))
     return out
 
+def wider(x: Tensor, result: int, lower: int, device: str) -> int:
+    if (x.is_cuda == (device == "cuda")) & eligible(x):
+        if x.dtype == 6:
+            result = 6
+        else:
+            assert result == 6 or x.dtype == lower, "Unexpected floating ScalarType in at::autocast::prioritize"
+    return result
+
 def widest(xs: List[Tensor], lower: Optional[int], device: str) -> Optional[int]:
     if lower is None:
         return None
     result: int = lower
     for x in xs:
-        if (x.is_cuda == (device == "cuda")) & eligible(x):
-            if x.dtype == 6:
-                result = 6
-            else:
-                assert result == 6 or x.dtype == lower, "Unexpected floating ScalarType in at::autocast::prioritize"
+        result = wider(x, result, lower, device)
     return result
 
 def opt_dtype(x: Tensor, dtype: Optional[int], cuda: bool) -> Optional[int]:

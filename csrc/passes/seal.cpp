@@ -58,11 +58,8 @@ class Sealer {
       }
     }
     for (Node* node : all_nodes(*graph_)) {
-      if (auto known = known_widest(node)) {
-        const WithInsertPoint here(node);
-        node->output()->replaceAllUsesWith(
-            node->owningGraph()->insertConstant(static_cast<int64_t>(*known)));
-        node->destroy();
+      if (node->kind() == ops::widest && is_fixed(node->input(0)) && is_int(node->input(1))) {
+        compare_elements(node);
       } else if (const char* name = definition_of(node)) {
         define(node, name);
       }
@@ -190,31 +187,28 @@ class Sealer {
     replace_by(node, kDefinitions, name, *body);
   }
 
-  // The widest dtype of a list that is made in the graph and whose every element is known.
-  std::optional<c10::ScalarType> known_widest(const Node* node) const {
-    if (node->kind() != ops::widest || !is_fixed(node->input(0))) {
-      return std::nullopt;
+  static bool is_int(const Value* value) {
+    const auto constant = toIValue(value);
+    return constant && constant->isInt();
+  }
+
+  // The same for the widest dtype of such a list.
+  void compare_elements(Node* widest) {
+    Graph* graph = widest->owningGraph();
+    const WithInsertPoint here(widest);
+    std::vector<Node*> steps;
+    Value* result = widest->input(1);
+    for (Value* element : widest->input(0)->node()->inputs()) {
+      steps.push_back(graph->insertNode(graph->create(
+          prim::CallFunction, {element, result, widest->input(1), widest->input(2)}, 1)));
+      result = steps.back()->output();
+      result->setType(c10::IntType::get());
     }
-    const auto lower = toIValue(node->input(1));
-    const auto device = constant_as<std::string>(node->input(2));
-    if (!lower || !lower->isInt() || !device) {
-      return std::nullopt;
+    widest->output()->replaceAllUsesWith(result);
+    widest->destroy();
+    for (Node* step : steps) {
+      define(step, "wider");
     }
-    auto result = static_cast<c10::ScalarType>(lower->toInt());
-    for (const Value* element : node->input(0)->node()->inputs()) {
-      const auto fact = facts_.of(element);
-      if (!fact.dtype || !fact.device) {
-        return std::nullopt;
-      }
-      const bool eligible = c10::isFloatingType(*fact.dtype) && *fact.dtype != c10::kDouble &&
-                            *fact.device == c10::Device(*device).type();
-      if (eligible && *fact.dtype == c10::kFloat) {
-        result = c10::kFloat;
-      } else if (eligible && *fact.dtype != static_cast<c10::ScalarType>(lower->toInt())) {
-        return std::nullopt;  // eager's error, at run time
-      }
-    }
-    return result;
   }
 
   // Questions about `value` that `fact` answers become constants.

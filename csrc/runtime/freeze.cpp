@@ -17,6 +17,7 @@
 #include "passes/loops.h"
 #include "passes/lower.h"
 #include "passes/seal.h"
+#include "passes/ship.h"
 #include "runtime/attach.h"
 #include "runtime/graphs.h"
 #include "runtime/ops.h"
@@ -189,6 +190,7 @@ Module freeze(const Module& module, const std::vector<std::string>& preserved_at
     }
     seal(graph, facts);
     OptimizeFrozenGraph(graph, /*optimize_numerics=*/false);
+    ship(*graph);
   }
   return frozen;
 }

@@ -20,7 +20,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "ResNet, (3, 4, 6, 3)": (lambda: models.ResNet(width=8), lambda: torch.randn(1, 3, 64, 64)),
     "encoder, 4 layers": (lambda: models.Encoder(4, 64, 4), lambda: torch.randn(2, 9, 64)),
     "MLP, 5 layers": (lambda: models.MLP(32), lambda: torch.randn(4, 32)),
-    "LSTM, 20 steps, and nn.LSTM": (lambda: models.LSTM(16), lambda: torch.randn(2, 20, 16)),
+    "LSTM, 20 steps, and nn.LSTM": (lambda: models.LoopedLSTM(16), lambda: torch.randn(2, 20, 16)),
 }
 
 
@@ -53,7 +53,7 @@ def main() -> None:
     missed = False
     for name, (make, example) in CASES.items():
         torch.manual_seed(0)
-        model, x = make().eval(), example()
+        model, x = models.Autocast(make()).eval(), example()
         forms = [
             model,
             jit_amp.script(model),

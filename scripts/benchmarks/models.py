@@ -1,10 +1,27 @@
-"""Models of the project's own, with the structure of those that people run, each under autocast."""
+"""Models of the project's own, with the structure of those that people run.
+
+They are plain; `Autocast` puts one under autocast, so that all forms of a model share its code.
+"""
 
 from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+
+class Autocast(nn.Module):
+    """A model under autocast."""
+
+    def __init__(
+        self, model: nn.Module, device_type: str = "cpu", dtype: torch.dtype = torch.bfloat16
+    ) -> None:
+        super().__init__()
+        self.model, self.device_type, self.dtype = model, device_type, dtype
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(self.device_type, dtype=self.dtype):
+            return self.model(x)
 
 
 class Bottleneck(nn.Module):
@@ -47,10 +64,96 @@ class ResNet(nn.Module):
         self.head = nn.Linear(inputs, 1000)
 
     def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            x = F.max_pool2d(F.relu(self.bn(self.stem(x))), 3, 2, 1)
-            x = self.blocks(x)
-            return self.head(F.adaptive_avg_pool2d(x, 1).flatten(1))
+        x = F.max_pool2d(F.relu(self.bn(self.stem(x))), 3, 2, 1)
+        x = self.blocks(x)
+        return self.head(F.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+class SqueezeExcite(nn.Module):
+    """Scales channels by what a small network makes of their means."""
+
+    def __init__(self, channels: int, squeezed: int) -> None:
+        super().__init__()
+        self.down = nn.Conv2d(channels, squeezed, 1)
+        self.up = nn.Conv2d(squeezed, channels, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        means = F.adaptive_avg_pool2d(x, 1)
+        return F.hardsigmoid(self.up(F.relu(self.down(means)))) * x
+
+
+def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> list:
+    """A convolution and its batch norm."""
+    return [
+        nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False),
+        nn.BatchNorm2d(outputs, eps=0.001),
+    ]
+
+
+class InvertedResidual(nn.Module):
+    """Widen, filter each channel on its own, scale, narrow."""
+
+    def __init__(
+        self,
+        inputs: int,
+        wide: int,
+        outputs: int,
+        kernel: int,
+        stride: int,
+        excite: bool,
+        hard: bool,
+    ) -> None:
+        super().__init__()
+        activation = nn.Hardswish if hard else nn.ReLU
+        layers: list[nn.Module] = []
+        if wide != inputs:
+            layers += [*convolution(inputs, wide, 1), activation()]
+        layers += [*convolution(wide, wide, kernel, stride, wide), activation()]
+        if excite:
+            layers.append(SqueezeExcite(wide, max(8, (wide // 4 + 4) // 8 * 8)))
+        self.layers = nn.Sequential(*layers, *convolution(wide, outputs, 1))
+        self.adds = stride == 1 and inputs == outputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layers(x)
+        return x + y if self.adds else y
+
+
+class MobileNet(nn.Module):
+    """The large one of the MobileNetV3 paper, for images of 224 x 224."""
+
+    # wide, outputs, kernel, stride, excite, hard
+    STAGES = (
+        (16, 16, 3, 1, False, False),
+        (64, 24, 3, 2, False, False),
+        (72, 24, 3, 1, False, False),
+        (72, 40, 5, 2, True, False),
+        (120, 40, 5, 1, True, False),
+        (120, 40, 5, 1, True, False),
+        (240, 80, 3, 2, False, True),
+        (200, 80, 3, 1, False, True),
+        (184, 80, 3, 1, False, True),
+        (184, 80, 3, 1, False, True),
+        (480, 112, 3, 1, True, True),
+        (672, 112, 3, 1, True, True),
+        (672, 160, 5, 2, True, True),
+        (960, 160, 5, 1, True, True),
+        (960, 160, 5, 1, True, True),
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [*convolution(3, 16, 3, 2), nn.Hardswish()]
+        inputs = 16
+        for wide, outputs, kernel, stride, excite, hard in self.STAGES:
+            layers.append(InvertedResidual(inputs, wide, outputs, kernel, stride, excite, hard))
+            inputs = outputs
+        self.layers = nn.Sequential(*layers, *convolution(inputs, 960, 1), nn.Hardswish())
+        self.widen, self.head = nn.Linear(960, 1280), nn.Linear(1280, 1000)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.adaptive_avg_pool2d(self.layers(x), 1).flatten(1)
+        return self.head(F.hardswish(self.widen(x)))
 
 
 class EncoderLayer(nn.Module):
@@ -79,8 +182,24 @@ class Encoder(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            return self.norm(self.layers(x))
+        return self.norm(self.layers(x))
+
+
+class ViT(nn.Module):
+    """Patches of an image as a sequence; the sizes are those of ViT-B/16."""
+
+    def __init__(self, layers: int = 12, width: int = 768, heads: int = 12) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, 16, 16)
+        self.token = nn.Parameter(torch.zeros(1, 1, width))
+        self.position = nn.Parameter(torch.randn(1, 197, width) * 0.02)
+        self.encoder = Encoder(layers, width, heads)
+        self.head = nn.Linear(width, 1000)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1) + self.position
+        return self.head(self.encoder(x)[:, 0])
 
 
 class MLP(nn.Module):
@@ -90,13 +209,24 @@ class MLP(nn.Module):
         self.head = nn.Linear(width, 10)
 
     def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            for layer in self.layers:
-                x = F.relu(layer(x))
-            return F.softmax(self.head(x), 1)
+        for layer in self.layers:
+            x = F.relu(layer(x))
+        return F.softmax(self.head(x), 1)
 
 
 class LSTM(nn.Module):
+    """Two layers of PyTorch's own, and a linear layer after the last step."""
+
+    def __init__(self, width: int = 256) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(width, width, num_layers=2, batch_first=True)
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.lstm(x)[0][:, -1])
+
+
+class LoopedLSTM(nn.Module):
     """A layer written as a loop over time, and PyTorch's own."""
 
     def __init__(self, width: int = 128) -> None:
@@ -107,14 +237,13 @@ class LSTM(nn.Module):
         self.head = nn.Linear(width, 10)
 
     def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            h = torch.zeros_like(x[:, 0])
-            c = torch.zeros_like(h)
-            outputs: list[Tensor] = []
-            for t in range(x.size(1)):
-                i, f, g, o = (self.inputs(x[:, t]) + self.hidden(h)).chunk(4, 1)
-                c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-                h = torch.sigmoid(o) * torch.tanh(c)
-                outputs.append(h)
-            y = self.second(torch.stack(outputs, 1))[0]
-            return self.head(y[:, -1])
+        h = torch.zeros_like(x[:, 0])
+        c = torch.zeros_like(h)
+        outputs: list[Tensor] = []
+        for t in range(x.size(1)):
+            i, f, g, o = (self.inputs(x[:, t]) + self.hidden(h)).chunk(4, 1)
+            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            h = torch.sigmoid(o) * torch.tanh(c)
+            outputs.append(h)
+        y = self.second(torch.stack(outputs, 1))[0]
+        return self.head(y[:, -1])

@@ -1,34 +1,67 @@
-"""How fast the forms of a model run in bfloat16 on CPU, as ratios to eager autocast.
+"""How fast the forms of a model run, as ratios to eager autocast.
 
 Rounds are interleaved: each runs every form once, after a warm-up of each; medians are compared.
+On CPU in bfloat16; where there is a GPU, `--device cuda` runs the forms it has in float16.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
+import os
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import models
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental import optimization
+from torch.utils.flop_counter import FlopCounterMode
 
 import jit_amp
 
 warnings.filterwarnings("ignore", "`torch.jit.[a-z_]+` is deprecated")
 
-CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
-    "ResNet-50, 4 images": (models.ResNet, lambda: torch.randn(4, 3, 224, 224)),
-    "ViT-B/16 encoder, 1": (models.Encoder, lambda: torch.randn(1, 197, 768)),
-    "MLP, batch 1": (models.MLP, lambda: torch.randn(1, 512)),
-    "MLP, batch 256": (models.MLP, lambda: torch.randn(256, 512)),
-    "LSTM, 32 of 50 steps": (models.LSTM, lambda: torch.randn(32, 50, 128)),
+Run = Callable[[Tensor], Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    model: Callable[[], nn.Module]
+    shape: tuple[int, ...]
+
+
+CASES = {
+    "ResNet-50, batch 4": Case(models.ResNet, (4, 3, 224, 224)),
+    "MobileNetV3, batch 4": Case(models.MobileNet, (4, 3, 224, 224)),
+    "ViT-B/16, batch 1": Case(models.ViT, (1, 3, 224, 224)),
+    "MLP, batch 1": Case(models.MLP, (1, 512)),
+    "MLP, batch 256": Case(models.MLP, (256, 512)),
+    "LSTM, 2 layers, batch 16": Case(models.LSTM, (16, 50, 256)),
 }
+WARM_UP = 4  # the executor profiles in the first call and optimises in the second
+TURN = 0.05  # seconds that eager runs at least in a round: what a call finds in caches is its own
+MATRIX = 2048  # rows and columns of the product that tells the machine's rate
+
+
+@dataclass(frozen=True)
+class Under:
+    """What the forms are made for."""
+
+    device: str
+    dtype: torch.dtype
+
+    def autocast(self, model: nn.Module) -> nn.Module:
+        return models.Autocast(model, self.device, self.dtype).eval()
 
 
 @contextmanager
@@ -41,58 +74,230 @@ def fusion() -> Iterator[None]:
         torch.jit.enable_onednn_fusion(False)
 
 
-def forms(make: Callable[[], nn.Module], x: Tensor) -> dict[str, Callable[[Tensor], Any]]:
-    """What is compared, each warmed up."""
-    model = make().eval().requires_grad_(False)
-    frozen = jit_amp.freeze(model, example_inputs=(x,))
-    found: dict[str, Callable[[Tensor], Any]] = {
-        "eager autocast": model,
-        "scripted": jit_amp.script(model),
-        "frozen": frozen,
-    }
-    for run in found.values():
-        for _ in range(4):
-            run(x)
+def warmed(run: Run, x: Tensor) -> Run:
+    for _ in range(WARM_UP):
+        run(x)
+    return run
+
+
+def eager(model: nn.Module, x: Tensor, under: Under) -> Run:
+    return warmed(under.autocast(model), x)
+
+
+def scripted(model: nn.Module, x: Tensor, under: Under) -> Run:
+    return warmed(jit_amp.script(under.autocast(model)), x)
+
+
+def frozen(model: nn.Module, x: Tensor, under: Under) -> Run:
+    return warmed(jit_amp.freeze(under.autocast(model), example_inputs=(x,)), x)
+
+
+def frozen_fused(model: nn.Module, x: Tensor, under: Under) -> Run:
     with fusion():
-        fused = jit_amp.freeze(model, example_inputs=(x,))
-        for _ in range(4):
-            fused(x)
-        found["frozen, oneDNN"] = fused
-        # The fastest recipe so far: a trace under autocast, without its cache, frozen and fused.
-        with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False):
-            traced = torch.jit.freeze(torch.jit.trace(model, x, check_trace=False))
-            for _ in range(4):
-                traced(x)
-        found["traced, oneDNN"] = traced
-    return found
+        return frozen(model, x, under)
+
+
+def plain(model: nn.Module, x: Tensor, under: Under) -> Run:
+    """PyTorch's own autocast pass."""
+    return warmed(torch.jit.freeze(torch.jit.script(under.autocast(model))), x)
+
+
+def traced(model: nn.Module, x: Tensor, under: Under) -> Run:
+    """As PyTorch's oneDNN page says: fuse, trace under autocast without its cache, freeze."""
+    with torch.autocast(under.device, dtype=under.dtype, cache_enabled=False):
+        if any(isinstance(layer, nn.BatchNorm2d) for layer in model.modules()):
+            model = optimization.fuse(model)
+        recorded = torch.jit.trace(model, x, check_trace=False)
+    with fusion():
+        return warmed(torch.jit.freeze(recorded), x)
+
+
+def pure(model: nn.Module, x: Tensor, under: Under) -> Run:
+    """All in the reduced dtype, which is not what autocast computes."""
+    reduced = copy.deepcopy(model).to(under.dtype)
+    converted = torch.jit.freeze(torch.jit.script(reduced))
+    y = x.to(under.dtype)
+    run = warmed(converted, y)
+    return lambda _: run(y)
+
+
+def pure_fused(model: nn.Module, x: Tensor, under: Under) -> Run:
+    with fusion():
+        return pure(model, x, under)
+
+
+def compiled(model: nn.Module, x: Tensor, under: Under) -> Run:
+    torch.compiler.reset()
+    with torch._inductor.config.patch(freezing=True):
+        return warmed(torch.compile(under.autocast(model)), x)
+
+
+EAGER, OURS = "eager autocast", "jit_amp.freeze, oneDNN"
+FORMS: dict[str, Callable[[nn.Module, Tensor, Under], Run]] = {
+    EAGER: eager,
+    "jit_amp.script": scripted,
+    "jit_amp.freeze": frozen,
+    OURS: frozen_fused,
+    "torch.jit.script, freeze": plain,
+    "trace, freeze, oneDNN": traced,
+    "pure, freeze": pure,
+    "pure, freeze, oneDNN": pure_fused,
+    "torch.compile, freezing": compiled,
+}
+LIMIT = "matrix rate"
+
+
+def matrix_product(under: Under) -> Run:
+    a, b = (torch.randn(MATRIX, MATRIX, device=under.device).to(under.dtype) for _ in range(2))
+    return lambda _: a @ b
+
+
+def say(text: str) -> None:
+    print(f"  {text}", file=sys.stderr, flush=True)
+
+
+def prepared(name: str, under: Under) -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(0)
+    case = CASES[name]
+    model = case.model().eval().requires_grad_(False).to(under.device)
+    return model, torch.randn(case.shape, device=under.device)
+
+
+def timed(run: Run, x: Tensor, calls: int, under: Under) -> float:
+    """Seconds a call."""
+    start = time.perf_counter()
+    for _ in range(calls):
+        run(x)
+    if under.device == "cuda":
+        torch.cuda.synchronize()
+    return (time.perf_counter() - start) / calls
+
+
+def measure(name: str, forms: list[str], rounds: int, under: Under) -> dict[str, float | str]:
+    """Times as fast as eager autocast, by form; the error of one that fails."""
+    model, x = prepared(name, under)
+    runs: dict[str, Run] = {}
+    found: dict[str, float | str] = {}
+    for form in forms:
+        say(f"{name}: {form}")
+        try:
+            runs[form] = FORMS[form](model, x, under)
+        except Exception as error:
+            found[form] = str(error).strip().splitlines()[-1]
+    with FlopCounterMode(display=False) as count:
+        model(x)
+    calls = max(1, int(TURN / timed(runs[EAGER], x, 1, under)))
+    runs[LIMIT] = matrix_product(under)
+    seconds: dict[str, list[float]] = {form: [] for form in runs}
+    say(f"{name}: {rounds} rounds of {calls} calls each")
+    for _ in range(rounds):
+        for form, run in runs.items():
+            seconds[form].append(timed(run, x, calls, under))
+    median = {form: statistics.median(taken) for form, taken in seconds.items()}
+    median[LIMIT] *= count.get_total_flops() / (2 * MATRIX**3)
+    found.update({form: median[EAGER] / taken for form, taken in median.items()})
+    return {form: found[form] for form in [*forms, LIMIT]}
+
+
+def first_result(name: str, form: str, under: Under) -> float:
+    """Seconds from a model to the end of the first call after the warm-up."""
+    model, x = prepared(name, under)
+    start = time.perf_counter()
+    run = FORMS[form](model, x, under)
+    run(x)
+    if under.device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def first_results(names: list[str], device: str) -> None:
+    """The same in processes of their own, jit_amp's as a share of torch.compile's."""
+    for name in names:
+        seconds = {}
+        for form in (OURS, "torch.compile, freezing"):
+            say(f"{name}: {form}")
+            with tempfile.TemporaryDirectory() as cache:
+                output = subprocess.run(
+                    [sys.executable, __file__, "--device", device, "--first", name, form],
+                    env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache},
+                    check=True,
+                    capture_output=True,
+                    text=True,
+                ).stdout
+            seconds[form] = float(output.splitlines()[-1])
+        ours, theirs = seconds.values()
+        print(f"{name:28}{ours / theirs:8.2f}", flush=True)
+
+
+def size(module: Any) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        torch.jit.save(module, Path(folder) / "model.pt")
+        return (Path(folder) / "model.pt").stat().st_size
+
+
+def sizes(names: list[str], under: Under) -> None:
+    """The frozen file as a share of the float32 one."""
+    for name in names:
+        model, x = prepared(name, under)
+        reduced = jit_amp.freeze(under.autocast(model), example_inputs=(x,))
+        full = torch.jit.freeze(torch.jit.script(model))
+        print(f"{name:28}{size(reduced) / size(full):8.3f}", flush=True)
+
+
+def row(name: str, results: dict[str, float | str]) -> str:
+    cells = [f"{r:.2f}" if isinstance(r, float) else "fails" for r in results.values()]
+    return f"{name:28}" + "".join(f"{cell:>10}" for cell in cells)
+
+
+def head(forms: list[str]) -> str:
+    """The names of the columns, a word a line."""
+    words = [form.replace(",", "").split() for form in forms]
+    lines = []
+    for i in range(max(map(len, words))):
+        cells = [w[i] if i < len(w) else "" for w in words]
+        lines.append(f"{'':28}" + "".join(f"{cell:>15}"[-10:].rjust(10) for cell in cells))
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--model", help="those whose name holds this")
+    parser.add_argument("--model", default="", help="those whose name holds this")
+    parser.add_argument("--form", default="", help="eager, and forms whose name holds this")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--chart", type=Path, help="draw the table there, as a PNG")
+    parser.add_argument("--first", nargs=2, metavar=("MODEL", "FORM"), help=argparse.SUPPRESS)
+    parser.add_argument("--only", choices=("speed", "size", "first"))
     options = parser.parse_args()
-    header = True
-    for name, (make, example) in CASES.items():
-        if options.model and options.model not in name:
-            continue
-        print(f"  {name}", file=sys.stderr, flush=True)
-        torch.manual_seed(0)
-        x = example()
-        with torch.no_grad():
-            runs = forms(make, x)
-            seconds: dict[str, list[float]] = {form: [] for form in runs}
-            for _ in range(options.rounds):
-                for form, run in runs.items():
-                    start = time.perf_counter()
-                    run(x)
-                    seconds[form].append(time.perf_counter() - start)
-        if header:
-            print(f"{'times as fast as eager autocast':32}" + "".join(f"{f:>16}" for f in runs))
-            header = False
-        eager = statistics.median(seconds["eager autocast"])
-        ratios = [eager / statistics.median(taken) for taken in seconds.values()]
-        print(f"{name:32}" + "".join(f"{ratio:16.2f}" for ratio in ratios), flush=True)
+    under = Under(options.device, torch.bfloat16 if options.device == "cpu" else torch.float16)
+    names = [name for name in CASES if options.model in name]
+    forms = [form for form in FORMS if form == EAGER or options.form in form]
+    if options.device != "cpu":
+        forms = [form for form in forms if "oneDNN" not in form]
+    with torch.no_grad():
+        if options.first:
+            print(first_result(*options.first, under))
+            return
+        if options.only in (None, "speed"):
+            print("times as fast as eager autocast; matrix rate: as fast as its products could be")
+            print(head([*forms, LIMIT]))
+            results = {}
+            for name in names:
+                results[name] = measure(name, forms, options.rounds, under)
+                print(row(name, results[name]), flush=True)
+                for form, result in results[name].items():
+                    if isinstance(result, str):
+                        print(f"    {form}: {result}")
+            if options.chart:
+                from chart import draw
+
+                draw(results, options.chart)
+        if options.only in (None, "size"):
+            print("\nsize of the frozen file, as a share of the float32 model's")
+            sizes(names, under)
+        if options.only in (None, "first"):
+            print("\ntime to the first fast result, as a share of torch.compile's")
+            first_results(names, options.device)
 
 
 if __name__ == "__main__":
