@@ -72,9 +72,6 @@ def norm_ScalarOpt_dim(x: Tensor, p: Optional[float], dim: List[int], keepdim: b
 
 def known_device(name: str):
     assert name == "cpu" or name == "cuda", "jit_amp: a scripted torch.autocast whose device_type is known at run time can be for 'cpu' or 'cuda'"
-
-def check_input(x: Tensor, dtype: int, cuda: bool, message: str):
-    assert (x.dtype == dtype) & (x.is_cuda == cuda), message
 )SCRIPT";
 
 inline constexpr const char* kComposites = R"SCRIPT(

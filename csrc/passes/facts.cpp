@@ -7,6 +7,7 @@
 #include <torch/csrc/jit/runtime/profiling_record.h>
 
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "passes/subgraphs.h"
@@ -86,11 +87,12 @@ class Prover {
  public:
   Prover(const std::shared_ptr<Graph>& graph, const Facts& seen)
       : graph_(graph), aliases_(graph), seen_(seen) {
-    for (const Value* input : graph->inputs()) {
-      const bool is_tensor = input->type()->kind() == c10::TypeKind::TensorType;
-      if (!has_no_facts(input) && !(is_tensor && is_known(input))) {
+    for (size_t i = 0; i < graph->inputs().size(); ++i) {
+      const Value* input = graph->inputs()[i];
+      if (!has_no_facts(input) && !seen.inputs[i].is_known()) {
         lose(input);
       }
+      given_.emplace(input, seen.inputs[i]);
     }
     do {
       changed_ = false;
@@ -166,13 +168,30 @@ class Prover {
       if (!holds(operand) || (is_container(operand) && aliases_.hasWriters(operand))) {
         return false;
       }
+      const auto given = given_.find(operand);
+      if (given != given_.end() && given->second.kind == Input::dict && !given->second.is_alike() &&
+          !takes_by_key(node)) {
+        return false;
+      }
     }
-    return !chooses_element(node) && !chooses_dtype(node);
+    const bool may_be_default = is_get(node) && node->inputs().size() > 2;
+    return !may_be_default && !chooses_element(node) && !chooses_dtype(node);
   }
 
+  static bool is_get(const Node* node) { return node->kind() == c10::Symbol::aten("get"); }
+
+  // Whether the node finds elements of a dictionary by their keys, whatever their order.
+  static bool takes_by_key(const Node* node) {
+    return node->kind() == aten::__getitem__ || is_get(node) ||
+           node->kind() == aten::__contains__ || node->kind() == aten::len;
+  }
+
+  // Whether the value has elements that may be tensors, or may tell a dtype.
   static bool is_container(const Value* value) {
     const auto kind = value->type()->kind();
-    return kind == c10::TypeKind::ListType || kind == c10::TypeKind::DictType;
+    return (kind == c10::TypeKind::ListType &&
+            value->type()->containedType(0)->kind() != c10::TypeKind::StringType) ||
+           kind == c10::TypeKind::DictType;
   }
 
   // Whether elements of a container that are not all alike are chosen by a value that is no
@@ -190,6 +209,10 @@ class Prover {
 
   // Whether all elements of a list have the same facts.
   bool is_alike(const Value* list) const {
+    const auto given = given_.find(list);
+    if (given != given_.end()) {
+      return given->second.is_alike();
+    }
     const Node* made = list->node();
     if (made->kind() == prim::ListConstruct) {
       return std::all_of(made->inputs().begin(), made->inputs().end(),
@@ -221,6 +244,7 @@ class Prover {
   std::shared_ptr<Graph> graph_;
   const AliasDb aliases_;
   const Facts& seen_;
+  std::unordered_map<const Value*, Input> given_;  // the graph's inputs
   std::unordered_set<const Value*> lost_;
   bool changed_ = false;
 };
@@ -276,6 +300,14 @@ Facts observe(const std::shared_ptr<torch::jit::Graph>& graph,
   Facts facts;
   if (examples.empty()) {
     return facts;
+  }
+  for (size_t i = 0; i < graph->inputs().size(); ++i) {
+    const auto& type = graph->inputs()[i]->type();
+    Input input = read_input(examples[0][i], type);
+    for (const Stack& example : examples) {
+      input = join(input, read_input(example[i], type));
+    }
+    facts.inputs.push_back(std::move(input));
   }
   const at::NoGradGuard no_grad;
   profile_everything();

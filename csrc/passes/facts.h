@@ -5,8 +5,8 @@
 // no operator's rule is written here again. What has been seen holds for a value if it does
 // whichever way the graph goes: a forward analysis, to a fixed point, with these rules.
 //
-//   - An input's facts hold, if it is a tensor: whoever acts on facts makes sure that later inputs
-//     are like the examples (see seal).
+//   - The facts of the graph's inputs hold, where all examples agree (inputs.h): whoever acts on
+//     facts makes sure that later inputs are like the examples (see seal).
 //   - A node's results hold if its operands do; but not where its dtype or device is computed, nor
 //     what comes from an attribute, a task, or a list or dictionary that is written to, nor an
 //     element that is chosen at run time among others.
@@ -16,22 +16,16 @@
 #pragma once
 
 #include <ATen/core/stack.h>
-#include <c10/core/Device.h>
-#include <c10/core/ScalarType.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <map>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
-namespace jit_amp {
+#include "passes/inputs.h"
 
-struct Fact {
-  std::optional<c10::ScalarType> dtype;
-  std::optional<c10::DeviceType> device;
-};
+namespace jit_amp {
 
 // Facts are held by a value's graph and number, which are never used again, and not by its address:
 // a value that is made while others are destroyed may get the address of one that had facts.
@@ -42,6 +36,9 @@ class Facts {
   // Adds what one more observation says: what differs becomes unknown.
   void join(const torch::jit::Value* value, const Fact& seen);
   void forget(const torch::jit::Value* value) { known_.erase(key(value)); }
+
+  // What the examples tell of the graph's inputs, in their order; none without examples.
+  std::vector<Input> inputs;
 
  private:
   using Key = std::pair<const torch::jit::Graph*, size_t>;

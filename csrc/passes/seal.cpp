@@ -232,19 +232,14 @@ class Sealer {
 
   void check_inputs() {
     const WithInsertPoint begin(*graph_->nodes().begin());
-    for (Value* input : graph_->inputs()) {
-      const Fact fact = facts_.of(input);
-      if (input->type()->kind() != c10::TypeKind::TensorType || !fact.dtype || !fact.device) {
-        continue;
+    for (size_t i = 0; i < facts_.inputs.size(); ++i) {
+      Value* value = graph_->inputs()[i];
+      if (facts_.inputs[i].is_known()) {
+        const auto check = check_of(facts_.inputs[i], value->type(), value->debugNameBase());
+        if (!check.empty()) {
+          insert_check(*graph_, check, "check", {value});
+        }
       }
-      const std::string message = c10::str(
-          "this module was frozen by jit_amp with an example whose `", input->debugNameBase(),
-          "` is ", *fact.dtype, " on ", c10::DeviceTypeName(*fact.device, true),
-          ": freeze it with an example of the other dtype or device too, or with none");
-      insert_check(*graph_, kDefinitions, "check_input",
-                   {input, graph_->insertConstant(static_cast<int64_t>(*fact.dtype)),
-                    graph_->insertConstant(*fact.device == c10::DeviceType::CUDA),
-                    graph_->insertConstant(message)});
     }
   }
 

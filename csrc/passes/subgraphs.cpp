@@ -15,8 +15,8 @@ using namespace torch::jit;
 
 // Each source is compiled once. The units are leaked on purpose: TorchScript's own statics may be
 // gone before ours at exit.
-CompilationUnit& unit(const char* source) {
-  static auto& units = *new std::map<const char*, std::unique_ptr<CompilationUnit>>;
+CompilationUnit& unit(const std::string& source) {
+  static auto& units = *new std::map<std::string, std::unique_ptr<CompilationUnit>>;
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
   auto& compiled = units[source];
@@ -100,17 +100,17 @@ Node* unwrap(Node* scoped) {
   return last;
 }
 
-std::shared_ptr<Graph> definition(const char* source, const std::string& name) {
+std::shared_ptr<Graph> definition(const std::string& source, const std::string& name) {
   auto graph = toGraphFunction(unit(source).get_function(name)).graph()->copy();
   Inline(*graph);
   return graph;
 }
 
-bool has_definition(const char* source, const std::string& name) {
+bool has_definition(const std::string& source, const std::string& name) {
   return unit(source).find_function(name) != nullptr;
 }
 
-void replace_by(Node* node, const char* source, const std::string& name, Graph& body) {
+void replace_by(Node* node, const std::string& source, const std::string& name, Graph& body) {
   auto& function = toGraphFunction(unit(source).get_function(name));
   if (node->outputs().size() == 1) {
     inlineCallTo(node, &function, &body);
@@ -130,7 +130,7 @@ void replace_by(Node* node, const char* source, const std::string& name, Graph& 
   inlineCallTo(call, &function, &body);
 }
 
-void insert_check(Graph& graph, const char* source, const std::string& name,
+void insert_check(Graph& graph, const std::string& source, const std::string& name,
                   const std::vector<Value*>& arguments) {
   Node* call = graph.insertNode(graph.create(prim::CallFunction, arguments, 1));
   call->output()->setType(c10::NoneType::get());

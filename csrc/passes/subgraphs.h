@@ -7,6 +7,7 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace jit_amp {
@@ -34,17 +35,17 @@ size_t state_inputs(const torch::jit::Node* scoped);
 torch::jit::Node* unwrap(torch::jit::Node* scoped);
 
 // The function `name` of one of the sources in definitions.h, with calls inlined: a fresh graph.
-std::shared_ptr<torch::jit::Graph> definition(const char* source, const std::string& name);
+std::shared_ptr<torch::jit::Graph> definition(const std::string& source, const std::string& name);
 
 // Whether the source has such a function.
-bool has_definition(const char* source, const std::string& name);
+bool has_definition(const std::string& source, const std::string& name);
 
 // Puts `body` in the node's place.
-void replace_by(torch::jit::Node* node, const char* source, const std::string& name,
+void replace_by(torch::jit::Node* node, const std::string& source, const std::string& name,
                 torch::jit::Graph& body);
 
 // Calls one of a source's checks, which returns nothing, at the insertion point.
-void insert_check(torch::jit::Graph& graph, const char* source, const std::string& name,
+void insert_check(torch::jit::Graph& graph, const std::string& source, const std::string& name,
                   const std::vector<torch::jit::Value*>& arguments);
 
 }  // namespace jit_amp

@@ -107,6 +107,14 @@ class ValuesOfADict(Model):
             return y, self.b(y), torch.prod(y, 1), torch.cat([y, y])
 
 
+class AlikeOrDefault(Model):
+    def forward(self, x: Tensor, n: int):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            kept: Dict[int, Tensor] = {0: self.b(x), 1: self.a(x)}  # noqa: UP006
+            y = kept.get(n, x)
+            return y, self.b(y), torch.prod(y, 1), torch.cat([y, y])
+
+
 class IndexedTwice(Model):
     def forward(self, x: Tensor, n: int):
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -178,6 +186,7 @@ MODELS = [
     Keyed,
     Sliced,
     KeyedOrNot,
+    AlikeOrDefault,
     ValuesOfADict,
     IndexedTwice,
     Chunks,
@@ -202,27 +211,6 @@ def test_what_is_seen_is_not_taken_for_what_must_be(
         for n in range(4):
             for like in (x, -x):
                 assert_same(frozen(like, n), module(like, n), f"n = {n}")
-
-
-class ListOfTensors(Model):
-    def forward(self, xs: List[Tensor], y: Optional[Tensor]):  # noqa: UP006, UP045
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            z = xs[0] if y is None else y
-            return self.a(z), torch.prod(xs[0], 1), torch.prod(xs[1], 1), torch.cat(xs)
-
-
-@torch.no_grad()
-def test_nothing_is_known_of_a_tensor_in_a_list() -> None:
-    module, x = ListOfTensors().eval(), torch.randn(2, 4)
-    frozen = jit_amp.freeze(module, example_inputs=([x, x], x))
-    for inputs in (([x, x], x), ([x.bfloat16(), x], None), ([x, x.double()], x.bfloat16())):
-        try:
-            expected = module(*inputs)
-        except RuntimeError:
-            with pytest.raises(RuntimeError):
-                frozen(*inputs)
-        else:
-            assert_same(frozen(*inputs), expected, "another example")
 
 
 def dtypes(graph: torch._C.Graph) -> dict[str, Any]:

@@ -219,21 +219,6 @@ def test_other_dtypes_than_the_examples_are_refused_at_the_call() -> None:
         frozen(torch.randn(2, 1, 4, 4, dtype=torch.float64))
 
 
-class TensorsInAList(nn.Module):
-    def forward(self, xs: list[Tensor]) -> Tensor:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            return torch.cat(xs) @ xs[0]
-
-
-def test_tensors_in_a_list_may_be_of_other_dtypes_than_the_examples() -> None:
-    model = TensorsInAList().eval()
-    example = [torch.randn(3, 3), torch.randn(3, 3)]
-    frozen = jit_amp.freeze(model, example_inputs=(example,))
-    for dtype in (torch.float32, torch.bfloat16, torch.float64):
-        sample = [x.to(dtype) for x in example]
-        assert_same(frozen(sample), model(sample), str(dtype))
-
-
 def test_several_examples_join() -> None:
     model = DeviceOfATensor().eval()
     x = torch.randn(3, 3)
