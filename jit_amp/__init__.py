@@ -5,7 +5,7 @@ import torch as _torch  # noqa: F401  (the extension links against what it loads
 from jit_amp import policy
 from jit_amp._C import AutocastError
 from jit_amp._decorated import get_autocast
-from jit_amp._freeze import facts, freeze
+from jit_amp._freeze import facts, freeze, optimize_for_inference
 from jit_amp._ignore import ignore_amp
 from jit_amp._install import install, uninstall
 from jit_amp._script import lowered_graph, script
@@ -18,6 +18,7 @@ __all__ = [
     "ignore_amp",
     "install",
     "lowered_graph",
+    "optimize_for_inference",
     "policy",
     "script",
     "uninstall",

@@ -1,4 +1,4 @@
-"""jit_amp.freeze."""
+"""jit_amp.freeze, jit_amp.facts and jit_amp.optimize_for_inference."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ def freeze(
     Args:
         module: an ``nn.Module`` or ``ScriptModule`` in eval mode. It stays as it is.
         preserved_attrs: attributes and methods to keep besides ``forward``.
-        example_inputs: a tuple of positional arguments of ``forward``, or a list of such tuples.
-            With them, dtypes and devices are known and casts are plain or absent; the result then
-            refuses tensors of other dtypes or devices than the examples'. Without, what is unknown
-            is asked at run time, which is right for every input and slower.
-        optimize_numerics: whether batch norms are folded into convolutions and linear layers
-            before the weights are rounded.
+        example_inputs: a tuple of positional arguments of ``forward``, or a list of such tuples;
+            their tensors may stand in lists, tuples and dictionaries. With them, dtypes and devices
+            are known and casts are plain or absent; the result then refuses tensors of other dtypes
+            or devices than the examples', and shapes are free. Without, what is unknown is asked at
+            run time, which is right for every input and slower.
+        optimize_numerics: whether batch norms, and arithmetic with numbers, are folded into
+            convolutions and linear layers before the weights are rounded.
 
     Raises:
         AutocastError: a scope that cannot be known when compiling, or an operator in a scope that
@@ -48,6 +49,39 @@ def freeze(
             scripted._c, list(preserved_attrs or []), examples, optimize_numerics
         )
     return wrap_cpp_module(frozen)  # type: ignore[no-untyped-call]
+
+
+def optimize_for_inference(
+    mod: torch.nn.Module,
+    other_methods: list[str] | None = None,
+    *,
+    example_inputs: Sequence[Any] | None = None,
+) -> Any:
+    """What ``torch.jit.optimize_for_inference`` does, with the results that eager autocast gives.
+
+    PyTorch's splits a linear layer into a product and an addition. In a scope that is still one,
+    autocast then casts the product and leaves the bias float32, and so the result; in an artefact
+    the result is rounded twice. Here linear layers stay whole.
+
+    Args:
+        mod: a frozen module, which is changed; any other is frozen first, in eval mode.
+        other_methods: the methods besides ``forward``.
+        example_inputs: as :func:`freeze` takes them, for a module that is not frozen.
+
+    Returns:
+        A module for this machine and this build of PyTorch. It cannot be saved.
+
+    Raises:
+        AutocastError, RuntimeError: as :func:`freeze`.
+    """
+    methods = list(other_methods or [])
+    if not isinstance(mod, ScriptModule) or hasattr(mod, "training"):
+        mod = freeze(mod.eval(), methods, example_inputs=example_inputs)
+    for name in ("forward", *methods):
+        graph = getattr(mod, name).graph
+        torch._C._jit_pass_fuse_frozen_conv_add_relu(graph)
+        torch._C._jit_pass_convert_frozen_ops_to_mkldnn(graph)
+    return mod
 
 
 def facts(module: torch.nn.Module, example_inputs: Sequence[Any]) -> torch._C.Graph:

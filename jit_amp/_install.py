@@ -7,13 +7,11 @@ from typing import Any
 
 import torch
 
-from jit_amp._freeze import freeze
+from jit_amp._freeze import freeze, optimize_for_inference
 from jit_amp._script import script
 
-_NAMES = ("script", "trace", "freeze", "load")
+_NAMES = ("script", "trace", "freeze", "load", "optimize_for_inference")
 _originals = {name: getattr(torch.jit, name) for name in _NAMES}
-# torch.jit.optimize_for_inference finds freeze here.
-_WHERE = {"freeze": (torch.jit, torch.jit._freeze)}
 
 
 @functools.wraps(_originals["script"])
@@ -51,7 +49,18 @@ def _load(*args: Any, **kwargs: Any) -> Any:
     return script(_originals["load"](*args, **kwargs))
 
 
-_OURS = {"script": _script, "trace": _trace, "freeze": _freeze, "load": _load}
+@functools.wraps(_originals["optimize_for_inference"])
+def _optimize_for_inference(mod: Any, other_methods: list[str] | None = None) -> Any:
+    return optimize_for_inference(mod, other_methods)
+
+
+_OURS = {
+    "script": _script,
+    "trace": _trace,
+    "freeze": _freeze,
+    "load": _load,
+    "optimize_for_inference": _optimize_for_inference,
+}
 _before: dict[str, Any] = {}  # what was there when it was installed; empty when it is not
 
 
@@ -71,12 +80,12 @@ class _Installed:
 
 def _put(functions: dict[str, Any]) -> None:
     for name, function in functions.items():
-        for module in _WHERE.get(name, (torch.jit,)):
-            setattr(module, name, function)
+        setattr(torch.jit, name, function)
 
 
 def install() -> _Installed:
-    """Makes plain ``torch.jit.script``, ``trace``, ``freeze`` and ``load`` go through jit_amp.
+    """Makes plain ``torch.jit.script``, ``trace``, ``freeze``, ``load`` and
+    ``optimize_for_inference`` go through jit_amp.
 
     They keep their arguments. What was scripted before stays as it is. Calling it again changes
     nothing. Also a context manager: ``with jit_amp.install():`` undoes itself at the end.

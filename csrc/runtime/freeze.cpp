@@ -1,6 +1,7 @@
 #include "runtime/freeze.h"
 
 #include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/passes/freeze_module.h>
 #include <torch/csrc/jit/passes/frozen_conv_folding.h>
 #include <torch/csrc/jit/passes/frozen_graph_optimizations.h>
@@ -18,6 +19,7 @@
 #include "passes/lower.h"
 #include "passes/seal.h"
 #include "passes/ship.h"
+#include "passes/subgraphs.h"
 #include "runtime/attach.h"
 #include "runtime/graphs.h"
 #include "runtime/ops.h"
@@ -53,13 +55,41 @@ void take_weight_casts(Block* block, std::vector<TakenCast>& taken) {
   }
 }
 
-// PyTorch folds a batch norm into a conv or linear whose weight is a constant. A cast in between
-// would hide the weight, and a weight rounded first would lose accuracy: so fold, then cast.
-void fold_batch_norms(std::shared_ptr<Graph>& graph) {
+// A tensor that is added to a reduced result, or multiplied with it, decides about the dtype: it is
+// not to be folded away. Numbers are.
+std::vector<Node*> hide_tensors(const std::vector<TakenCast>& taken) {
+  std::vector<Node*> hidden;
+  for (const TakenCast& cast : taken) {
+    for (const Use& use : std::vector<Use>(cast.user->output()->uses())) {
+      for (Value* operand : std::vector<Value*>(use.user->inputs().vec())) {
+        if (operand->node()->kind() == prim::Constant &&
+            operand->type()->kind() == c10::TypeKind::TensorType &&
+            use.user->kind() != aten::batch_norm) {
+          Graph* graph = use.user->owningGraph();
+          hidden.push_back(graph->create(ops::carried, {operand}, 1)->insertBefore(use.user));
+          use.user->replaceInputWith(operand, hidden.back()->output());
+        }
+      }
+    }
+  }
+  return hidden;
+}
+
+// PyTorch folds a batch norm, or arithmetic, into a conv or linear whose weight is a constant. A
+// cast in between would hide the weight, and a weight rounded first would lose accuracy: so fold,
+// then cast.
+void fold_into_weights(std::shared_ptr<Graph>& graph) {
   std::vector<TakenCast> taken;
   take_weight_casts(graph->block(), taken);
+  const auto hidden = hide_tensors(taken);
   FoldFrozenConvBatchnorm(graph);
   FoldFrozenLinearBatchnorm(graph);
+  FoldFrozenConvAddOrSub(graph);
+  FoldFrozenConvMulOrDiv(graph);
+  for (Node* node : hidden) {
+    node->output()->replaceAllUsesWith(node->input());
+    node->destroy();
+  }
   for (const TakenCast& cast : taken) {
     if (cast.user->input(cast.operand)->mustBeNone()) {
       continue;
@@ -122,6 +152,49 @@ GraphFunction* function_of(const Module& module, const Kept& kept) {
   return method ? tryToGraphFunction(method->function()) : nullptr;
 }
 
+bool holds_tensor(const Node* node) {
+  return node->kind() == prim::Constant && node->hasAttribute(attr::value) &&
+         node->kindOf(attr::value) == AttributeKind::t && node->t(attr::value).has_storage();
+}
+
+const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
+
+// PyTorch's freezing leaves constants that are the given module's own tensors: what is loaded or
+// trained into the module later would be in one half of the artefact, that which is not cast. What
+// the graph writes to stays what it is, to whoever else has it.
+void own_constants(const std::shared_ptr<Graph>& graph, const Module& module) {
+  c10::IValue::HashAliasedIValues given;
+  c10::IValue(module._ivalue()).getSubValues(given);
+  std::unordered_set<const void*> shared;
+  for (const c10::IValue& value : given) {
+    if (value.isTensor() && value.toTensor().defined() && value.toTensor().has_storage()) {
+      shared.insert(storage_of(value.toTensor()));
+    }
+  }
+  std::unordered_set<const void*> written;
+  if (may_write(graph->block())) {
+    mark_loops(*graph);
+    const AliasDb aliases(graph);
+    for (Node* node : all_nodes(*graph)) {
+      if (holds_tensor(node) && aliases.hasWriters(node)) {
+        written.insert(storage_of(node->t(attr::value)));
+      }
+    }
+    unmark_loops(*graph);
+  }
+  std::unordered_map<const void*, at::Tensor> copies;
+  for (Node* node : all_nodes(*graph)) {
+    if (holds_tensor(node) && shared.count(storage_of(node->t(attr::value)))) {
+      const at::Tensor tensor = node->t(attr::value).detach();
+      at::Tensor& copy = copies[node->t(attr::value).unsafeGetTensorImpl()];
+      if (!copy.defined()) {
+        copy = written.count(storage_of(tensor)) ? tensor : tensor.clone();
+      }
+      node->t_(attr::value, copy);
+    }
+  }
+}
+
 // What the examples tell. One that fails a check which the artefact will make is refused.
 Facts facts_of(const std::shared_ptr<Graph>& graph, const std::vector<Stack>& examples) {
   try {
@@ -171,7 +244,7 @@ Module freeze(const Module& module, const std::vector<std::string>& preserved_at
     }
     auto graph = function->graph();
     if (optimize_numerics) {
-      fold_batch_norms(graph);
+      fold_into_weights(graph);
     }
     decompose(graph);
     mark_loops(*graph);
@@ -191,6 +264,7 @@ Module freeze(const Module& module, const std::vector<std::string>& preserved_at
     seal(graph, facts);
     OptimizeFrozenGraph(graph, /*optimize_numerics=*/false);
     ship(*graph);
+    own_constants(graph, module);
   }
   return frozen;
 }

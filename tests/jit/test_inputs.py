@@ -236,7 +236,7 @@ def test_examples_that_differ_leave_their_part_unknown() -> None:
 
 
 def test_an_artefact_keeps_its_check(tmp_path: Any) -> None:
-    module, (make, example) = DictOf().eval(), CASES["dict"]
+    module, (_, example) = DictOf().eval(), CASES["dict"]
     torch.jit.save(jit_amp.freeze(module, example_inputs=example()), tmp_path / "model.pt")
     loaded = torch.jit.load(tmp_path / "model.pt")
     with torch.no_grad():
