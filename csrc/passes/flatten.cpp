@@ -85,6 +85,13 @@ void check_reaches(const Node* node) {
 // Inlines calls depth first; each callee is flattened once per module however often it is called.
 class Flattener {
  public:
+  // `is_final`: the module behind an interface is the one that is there now.
+  Flattener(const ObjectPtr& self, bool is_final) : is_final_(is_final) {
+    if (is_final) {
+      assigned_ = assigned_attributes(self);
+    }
+  }
+
   std::shared_ptr<Graph> body(GraphFunction& function, const ObjectPtr& self, const Node* call) {
     const Key key(&function, self.get());
     if (auto done = done_.find(key); done != done_.end()) {
@@ -120,6 +127,9 @@ class Flattener {
         inline_calls(node->g(attr::Subgraph)->block(), modules);
       }
       check_reaches(node);
+      if (is_final_ && node->kind() == prim::CallMethod) {
+        see_behind_interface(node->input(0), modules);
+      }
       if (node->kind() != prim::CallFunction && node->kind() != prim::CallMethod) {
         continue;
       }
@@ -152,6 +162,18 @@ class Flattener {
     }
   }
 
+  void see_behind_interface(Value* value, const Modules& modules) {
+    const Node* node = value->node();
+    if (value->type()->cast<c10::InterfaceType>() && node->kind() == prim::GetAttr &&
+        !assigned_.count({node->input()->type().get(), node->s(attr::name)})) {
+      if (const auto owner = modules.find(node->input()).first) {
+        value->setType(owner->getAttr(node->s(attr::name)).toObject()->type());
+      }
+    }
+  }
+
+  bool is_final_;
+  Assigned assigned_;
   std::map<Key, std::shared_ptr<Graph>> done_;
   std::set<Key> open_;
 };
@@ -222,8 +244,8 @@ void fold_constants(const std::shared_ptr<torch::jit::Graph>& graph) {
 }
 
 std::shared_ptr<torch::jit::Graph> flatten(torch::jit::GraphFunction& function,
-                                           const torch::jit::ObjectPtr& self) {
-  auto graph = Flattener().body(function, self, nullptr);
+                                           const torch::jit::ObjectPtr& self, bool is_final) {
+  auto graph = Flattener(self, is_final).body(function, self, nullptr);
   mark_loops(*graph);
   fold_constants(graph);
   return graph;

@@ -19,9 +19,12 @@
 namespace jit_amp {
 
 // `self` is the module that the function is a method of; null for a function, or where it does not
-// matter. A callee that ignores autocast (runtime/ignore.h) is put into disabled scopes.
+// matter. A callee that ignores autocast (runtime/ignore.h) is put into disabled scopes. With
+// `is_final`, the modules behind interfaces are those that are there now, and calls of them are
+// inlined too; but not of one that the module's code assigns.
 std::shared_ptr<torch::jit::Graph> flatten(torch::jit::GraphFunction& function,
-                                           const torch::jit::ObjectPtr& self);
+                                           const torch::jit::ObjectPtr& self,
+                                           bool is_final = false);
 
 // Those folds, again: where constants came in.
 void fold_constants(const std::shared_ptr<torch::jit::Graph>& graph);

@@ -27,28 +27,6 @@ bool is_scalar(const c10::TypePtr& type) {
          kind == TypeKind::DeviceObjType;
 }
 
-using Assigned = std::set<std::pair<const c10::Type*, std::string>>;
-
-// What the methods of a module and of all below it assign, by class and name.
-Assigned assigned_attributes(const ObjectPtr& self) {
-  Assigned assigned;
-  std::unordered_set<const Function*> done;
-  for (const Module& module : Module(self).modules()) {
-    for (Function* method : module.type()->methods()) {
-      auto* function = tryToGraphFunction(*method);
-      if (!function || !done.insert(method).second) {
-        continue;
-      }
-      for (Node* node : all_nodes(*function->graph())) {
-        if (node->kind() == prim::SetAttr) {
-          assigned.emplace(node->input(0)->type().get(), node->s(attr::name));
-        }
-      }
-    }
-  }
-  return assigned;
-}
-
 class Reader {
  public:
   Reader(Graph& graph, const ObjectPtr& self)
@@ -145,6 +123,25 @@ class Reader {
 };
 
 }  // namespace
+
+Assigned assigned_attributes(const torch::jit::ObjectPtr& self) {
+  Assigned assigned;
+  std::unordered_set<const Function*> done;
+  for (const Module& module : Module(self).modules()) {
+    for (Function* method : module.type()->methods()) {
+      auto* function = tryToGraphFunction(*method);
+      if (!function || !done.insert(method).second) {
+        continue;
+      }
+      for (Node* node : all_nodes(*function->graph())) {
+        if (node->kind() == prim::SetAttr) {
+          assigned.emplace(node->input(0)->type().get(), node->s(attr::name));
+        }
+      }
+    }
+  }
+  return assigned;
+}
 
 void Modules::enter(Node* fork) { forks_.emplace(fork->g(attr::Subgraph).get(), fork); }
 

@@ -13,6 +13,7 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -36,6 +37,12 @@ class Modules {
   torch::jit::ObjectPtr self_;
   std::unordered_map<const torch::jit::Graph*, torch::jit::Node*> forks_;
 };
+
+// Attributes by class and name.
+using Assigned = std::set<std::pair<const c10::Type*, std::string>>;
+
+// What the methods of a module and of all below it assign.
+Assigned assigned_attributes(const torch::jit::ObjectPtr& self);
 
 // One attribute that was read, and what it was.
 struct Read {

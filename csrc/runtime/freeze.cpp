@@ -117,6 +117,27 @@ void check_not_preserved(const std::vector<Read>& reads,
   }
 }
 
+// PyTorch's freezing has internal assertions against these.
+void check_can_freeze(Graph& graph) {
+  for (const Node* node : all_nodes(graph)) {
+    if (node->kind() == prim::ModuleContainerIndex) {
+      throw refusal(node, "a module that is chosen at run time, in a module that is to be frozen",
+                    "`if` with a call of each module in a branch of its own");
+    }
+    if (node->kind() == prim::SetAttr && node->input(0)
+                                                 ->type()
+                                                 ->expect<c10::ClassType>()
+                                                 ->getAttribute(node->s(attr::name))
+                                                 ->kind() == c10::TypeKind::InterfaceType) {
+      throw refusal(node,
+                    c10::str("`", node->s(attr::name),
+                             "`, a module behind an interface, is assigned in code that is to be "
+                             "frozen"),
+                    "`if` with a call of each module in a branch of its own");
+    }
+  }
+}
+
 // A method that the artefact keeps, and where.
 struct Kept {
   std::string path;  // of its module
@@ -224,7 +245,8 @@ Module freeze(const Module& module, const std::vector<std::string>& preserved_at
     GraphFunction* function = function_of(copy, kept);
     if (function && !lowered.count(function)) {
       const auto self = submodule(copy, kept.path)._ivalue();
-      auto graph = flatten(*function, self);
+      auto graph = flatten(*function, self, /*is_final=*/true);
+      check_can_freeze(*graph);
       check_not_preserved(read_attributes(graph, self), preserved_attrs);
       const State off;
       lower(graph, find_scopes(*graph, off), off, Product::exported);

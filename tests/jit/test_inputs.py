@@ -56,19 +56,29 @@ class DictInOrder(Model):
     def forward(self, batch: Dict[str, Tensor], n: int):  # noqa: UP006
         with torch.autocast("cpu", dtype=torch.bfloat16):
             values = list(batch.values())
-            y = values[0].float()
             key = list(batch.keys())[1]
-            return torch.cat([values[0], y]), torch.prod(values[1], 1), batch[key] @ batch[key].t()
+            return torch.prod(values[0], 1), torch.prod(values[1], 1), batch[key] @ batch[key].t()
+
+
+class DictByKey(Model):
+    def forward(self, batch: Dict[str, Tensor], n: int):  # noqa: UP006
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            results: List[Tensor] = []  # noqa: UP006
+            for key in ["a", "b"]:
+                results.append(torch.prod(batch[key], 1))
+            first = [key for key in batch][0]  # noqa: RUF015
+            return results, torch.prod(batch[first], 1)
 
 
 class DictOrDefault(Model):
     def forward(self, batch: Dict[str, Tensor], other: Tensor, n: int):  # noqa: UP006
         with torch.autocast("cpu", dtype=torch.bfloat16):
             y = batch.get("image", other)
+            product = torch.prod(y, 1)
             z = batch.get("mask")
             if z is not None:
                 y = torch.cat([y, z])
-            return torch.prod(y, 1), torch.cat([y, self.a(other)])
+            return product, torch.prod(y, 1), torch.cat([y, self.a(other)])
 
 
 class DictOfLists(Model):
@@ -133,6 +143,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Any, ...]]]] 
     "list": (ListOf, lambda: ([x(), x()], 1)),
     "dict": (DictOf, lambda: ({"image": x(), "mask": mask()}, 1)),
     "batch": (Batch, lambda: ({"image": x(), "other": x()}, 1)),
+    "dict by key": (DictByKey, lambda: ({"a": x(), "b": x().bfloat16()}, 1)),
     "dict in order": (DictInOrder, lambda: ({"a": x(), "b": x().bfloat16()}, 1)),
     "dict in order, alike": (DictInOrder, lambda: ({"a": x(), "b": x()}, 1)),
     "dict or default": (DictOrDefault, lambda: ({"image": x()}, x().bfloat16(), 1)),
