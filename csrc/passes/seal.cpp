@@ -123,16 +123,27 @@ class Sealer {
     return list->owningGraph() == graph_.get() && fixed_lists_.count(list->unique()) != 0;
   }
 
-  // A list that is made in the graph is cast element by element, so that facts apply to each.
+  // A list that is a constant, or made in the graph, is cast element by element: facts apply to
+  // each, and constants are folded.
   void simplify(Node* cast) {
-    Node* list = cast->input(0)->node();
-    if (!is_fixed(cast->input(0)) || cast->output()->type()->kind() != c10::TypeKind::ListType) {
+    Value* list = cast->input(0);
+    if (cast->output()->type()->kind() != c10::TypeKind::ListType) {
       return;
     }
     Graph* graph = cast->owningGraph();
     const WithInsertPoint here(cast);
+    std::vector<Value*> given;
+    if (is_fixed(list)) {
+      given = list->node()->inputs().vec();
+    } else if (const auto constant = toIValue(list)) {
+      for (const at::Tensor& tensor : constant->toTensorVector()) {
+        given.push_back(graph->insertConstant(tensor));
+      }
+    } else {
+      return;
+    }
     std::vector<Value*> elements;
-    for (Value* element : list->inputs()) {
+    for (Value* element : given) {
       Node* one =
           graph->insertNode(graph->create(ops::cast, {element, cast->input(1), cast->input(2)}, 1));
       one->copyMetadata(cast);

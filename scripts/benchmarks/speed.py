@@ -183,16 +183,16 @@ def measure(name: str, forms: list[str], rounds: int, under: Under) -> dict[str,
         try:
             runs[form] = FORMS[form](model, x, under)
         except Exception as error:
-            found[form] = str(error).strip().splitlines()[-1]
-    with FlopCounterMode(display=False) as count:
-        model(x)
+            found[form] = next(line for line in str(error).splitlines() if line.strip())
+    with FlopCounterMode(display=False) as count, torch.backends.mkldnn.flags(enabled=False):
+        model(x)  # an LSTM as the products that oneDNN's is made of
     calls = max(1, int(TURN / timed(runs[EAGER], x, 1, under)))
     runs[LIMIT] = matrix_product(under)
     seconds: dict[str, list[float]] = {form: [] for form in runs}
     say(f"{name}: {rounds} rounds of {calls} calls each")
     for _ in range(rounds):
         for form, run in runs.items():
-            seconds[form].append(timed(run, x, calls, under))
+            seconds[form].append(timed(run, x, 1 if form == LIMIT else calls, under))
     median = {form: statistics.median(taken) for form, taken in seconds.items()}
     median[LIMIT] *= count.get_total_flops() / (2 * MATRIX**3)
     found.update({form: median[EAGER] / taken for form, taken in median.items()})
@@ -244,18 +244,20 @@ def sizes(names: list[str], under: Under) -> None:
         print(f"{name:28}{size(reduced) / size(full):8.3f}", flush=True)
 
 
-def row(name: str, results: dict[str, float | str]) -> str:
-    cells = [f"{r:.2f}" if isinstance(r, float) else "fails" for r in results.values()]
-    return f"{name:28}" + "".join(f"{cell:>10}" for cell in cells)
-
-
-def head(forms: list[str]) -> str:
-    """The names of the columns, a word a line."""
-    words = [form.replace(",", "").split() for form in forms]
-    lines = []
-    for i in range(max(map(len, words))):
-        cells = [w[i] if i < len(w) else "" for w in words]
-        lines.append(f"{'':28}" + "".join(f"{cell:>15}"[-10:].rjust(10) for cell in cells))
+def table(results: dict[str, dict[str, float | str]]) -> str:
+    """A line a form, a column a model."""
+    names = list(results)
+    heads = [name.split(", ") for name in names]
+    lines = [
+        f"{'':28}" + "".join(f"{head[i] if i < len(head) else '':>15}" for head in heads)
+        for i in range(max(map(len, heads)))
+    ]
+    for form in results[names[0]]:
+        cells = [results[name][form] for name in names]
+        lines.append(
+            f"{form:28}"
+            + "".join(f"{f'{c:.2f}' if isinstance(c, float) else 'fails':>15}" for c in cells)
+        )
     return "\n".join(lines)
 
 
@@ -279,19 +281,17 @@ def main() -> None:
             print(first_result(*options.first, under))
             return
         if options.only in (None, "speed"):
-            print("times as fast as eager autocast; matrix rate: as fast as its products could be")
-            print(head([*forms, LIMIT]))
-            results = {}
-            for name in names:
-                results[name] = measure(name, forms, options.rounds, under)
-                print(row(name, results[name]), flush=True)
-                for form, result in results[name].items():
+            results = {name: measure(name, forms, options.rounds, under) for name in names}
+            print("times as fast as eager autocast; matrix rate: as its matrix products could be\n")
+            print(table(results))
+            for name, found in results.items():
+                for form, result in found.items():
                     if isinstance(result, str):
-                        print(f"    {form}: {result}")
+                        print(f"{name}, {form}: {result}")
             if options.chart:
                 from chart import draw
 
-                draw(results, options.chart)
+                draw(results, LIMIT, options.chart)
         if options.only in (None, "size"):
             print("\nsize of the frozen file, as a share of the float32 model's")
             sizes(names, under)

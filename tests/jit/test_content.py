@@ -99,6 +99,18 @@ class OfAnAttribute(nn.Module):
             return (x @ self.weight) * self.scale
 
 
+class Recurrent(nn.Module):
+    """Its weights are a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(N, N, num_layers=2, batch_first=True)
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.lstm(x.unsqueeze(0))[0][:, -1]
+
+
 HALF, FULL = 2, 4
 SIZES: dict[str, tuple[Callable[[], nn.Module], list[str], list[int]]] = {
     "linear": (Linear, [], [WEIGHT * HALF, BIAS * HALF]),
@@ -113,6 +125,7 @@ SIZES: dict[str, tuple[Callable[[], nn.Module], list[str], list[int]]] = {
     "two methods": (TwoMethods, ["encode"], [WEIGHT * HALF, BIAS * HALF]),
     "unused": (Unused, [], [WEIGHT * HALF, BIAS * HALF]),
     "in a branch": (InABranch, [], [WEIGHT * HALF, BIAS * HALF]),
+    "recurrent": (Recurrent, [], [4 * WEIGHT * HALF, 4 * BIAS * HALF] * 4),
     "attributes": (OfAnAttribute, [], [WEIGHT * HALF, BIAS * FULL]),
 }
 

@@ -1,0 +1,53 @@
+"""Draws the table of `speed.py` as a chart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot
+
+OURS, PEERS, LIMIT = "#1769aa", "#b8c4ce", "#444444"
+
+
+def draw(results: dict[str, dict[str, float | str]], limit: str, path: Path) -> None:
+    """One panel a model: bars of how many times as fast as eager autocast each form runs.
+
+    Args:
+        results: by model and form; a text where the form fails.
+        limit: the form that is drawn as a line where it lies inside the panel.
+        path: of the PNG.
+    """
+    columns = 3
+    rows = -(-len(results) // columns)
+    figure, axes = pyplot.subplots(
+        rows, columns, figsize=(13, 0.6 + 2.9 * rows), layout="constrained", squeeze=False
+    )
+    for axis in axes.flat[len(results) :]:
+        axis.set_axis_off()
+    for axis, (model, forms) in zip(axes.flat, results.items(), strict=False):
+        names = [form for form in forms if form != limit]
+        values = [forms[name] for name in names]
+        lengths = [value if isinstance(value, float) else 0.0 for value in values]
+        colors = [OURS if name.startswith("jit_amp") else PEERS for name in names]
+        axis.barh(names, lengths, color=colors)
+        for y, value in enumerate(values):
+            text = f"{value:.2f}" if isinstance(value, float) else "fails"
+            axis.text(lengths[y], y, " " + text, va="center", fontsize=8)
+        widest = max(lengths) * 1.18
+        most = forms[limit]
+        if isinstance(most, float) and most < 1.6 * widest:
+            widest = max(widest, most * 1.08)
+            axis.axvline(most, color=LIMIT, linestyle="--", linewidth=1)
+            axis.text(most, -0.75, limit, ha="center", fontsize=8, color=LIMIT)
+        axis.set_xlim(0, widest)
+        axis.invert_yaxis()
+        axis.set_title(model, fontsize=10, loc="left", pad=14)
+        axis.tick_params(axis="both", labelsize=8, length=0)
+        axis.spines[["top", "right", "left"]].set_visible(False)
+        if axis not in axes[:, 0]:
+            axis.set_yticklabels([])
+    figure.supxlabel("times as fast as eager autocast", fontsize=9)
+    figure.savefig(path, dpi=110)
