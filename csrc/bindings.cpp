@@ -5,14 +5,17 @@
 #include <torch/extension.h>
 
 #include <map>
+#include <set>
 
 #include "error.h"
 #include "passes/enclose.h"
 #include "passes/policy.h"
+#include "passes/restore.h"
 #include "runtime/attach.h"
 #include "runtime/freeze.h"
 #include "runtime/ignore.h"
 #include "runtime/program.h"
+#include "runtime/record.h"
 
 namespace {
 
@@ -136,6 +139,41 @@ PYBIND11_MODULE(_C, m) {
             }
           }
           return copy;
+        });
+  py::class_<jit_amp::Recording>(m, "Recording")
+      .def(py::init<>())
+      .def("stop", &jit_amp::Recording::stop);
+  m.def("record_enter", [](const Scope& scope, bool dtype_given, const std::string& file,
+                           size_t line, const std::string& text) {
+    auto recorded = around({scope})[0];
+    recorded.where = torch::jit::SourceRange(std::make_shared<torch::jit::Source>(text, file, line),
+                                             0, text.size());
+    return jit_amp::record_enter(recorded, dtype_given);
+  });
+  m.def("record_exit", &jit_amp::record_exit);
+  m.def("restore_function",
+        [](const StrongFunctionPtr& function, const std::shared_ptr<torch::jit::Graph>& pattern,
+           const std::vector<Scope>& scopes) {
+          const auto graph = torch::jit::toGraphFunction(*function.function_).graph();
+          jit_amp::restore(graph, *pattern);
+          jit_amp::enclose(*graph, *pattern, around(scopes));
+        });
+  m.def("restore_module",
+        [](const Module& module, const std::shared_ptr<torch::jit::Graph>& pattern,
+           const std::vector<std::string>& methods, const std::vector<Scope>& scopes) {
+          std::set<torch::jit::Graph*> done;
+          for (const Module& child : module.modules()) {
+            for (const auto& method : child.get_methods()) {
+              auto* function = torch::jit::tryToGraphFunction(method.function());
+              if (function && done.insert(function->graph().get()).second) {
+                jit_amp::restore(function->graph(), *pattern);
+              }
+            }
+          }
+          for (const std::string& method : methods) {
+            auto& function = torch::jit::toGraphFunction(module.get_method(method).function());
+            jit_amp::enclose(*function.graph(), *pattern, around(scopes));
+          }
         });
   m.def("state_policy",
         [](const std::string& name, const std::string& device, const std::string& policy) {

@@ -9,6 +9,7 @@ from jit_amp._freeze import facts, freeze, optimize_for_inference
 from jit_amp._ignore import ignore_amp
 from jit_amp._install import install, uninstall
 from jit_amp._script import lowered_graph, script
+from jit_amp._trace import trace, trace_module
 
 __all__ = [
     "AutocastError",
@@ -21,5 +22,7 @@ __all__ = [
     "optimize_for_inference",
     "policy",
     "script",
+    "trace",
+    "trace_module",
     "uninstall",
 ]

@@ -20,7 +20,7 @@ from torch.jit import ScriptFunction, ScriptModule, _recursive, _script
 from jit_amp import _C, _pattern
 
 _Around = tuple[str, Any, bool]  # device_type, dtype or None, enabled: _C's Around
-_lock = threading.RLock()
+lock = threading.RLock()
 # The pair that fx graphs hold in place of a `with`, and what stands for it in a script.
 _IN_SCRIPT = {
     torch.amp.autocast_mode._enter_autocast: _pattern.enter_autocast,
@@ -129,7 +129,7 @@ def _owners(module: torch.nn.Module) -> Iterator[Any]:
 @contextlib.contextmanager
 def compiling(obj: Any) -> Iterator[None]:
     """Scripting inside compiles what ``torch.autocast`` decorators wrap."""
-    with _lock, contextlib.ExitStack() as undo:
+    with lock, contextlib.ExitStack() as undo:
         original = _recursive.try_compile_fn
         _recursive.try_compile_fn = _try_compile_fn(original)
         undo.callback(setattr, _recursive, "try_compile_fn", original)

@@ -9,8 +9,9 @@ import torch
 
 from jit_amp._freeze import freeze, optimize_for_inference
 from jit_amp._script import script
+from jit_amp._trace import trace, trace_module
 
-_NAMES = ("script", "trace", "freeze", "load", "optimize_for_inference")
+_NAMES = ("script", "trace", "trace_module", "freeze", "load", "optimize_for_inference")
 _originals = {name: getattr(torch.jit, name) for name in _NAMES}
 
 
@@ -34,7 +35,12 @@ def _script(
 
 @functools.wraps(_originals["trace"])
 def _trace(*args: Any, **kwargs: Any) -> Any:
-    return script(_originals["trace"](*args, **kwargs))
+    return trace(*args, **kwargs)
+
+
+@functools.wraps(_originals["trace_module"])
+def _trace_module(*args: Any, **kwargs: Any) -> Any:
+    return trace_module(*args, **kwargs)
 
 
 @functools.wraps(_originals["freeze"])
@@ -57,6 +63,7 @@ def _optimize_for_inference(mod: Any, other_methods: list[str] | None = None) ->
 _OURS = {
     "script": _script,
     "trace": _trace,
+    "trace_module": _trace_module,
     "freeze": _freeze,
     "load": _load,
     "optimize_for_inference": _optimize_for_inference,
@@ -84,7 +91,7 @@ def _put(functions: dict[str, Any]) -> None:
 
 
 def install() -> _Installed:
-    """Makes plain ``torch.jit.script``, ``trace``, ``freeze``, ``load`` and
+    """Makes plain ``torch.jit.script``, ``trace``, ``trace_module``, ``freeze``, ``load`` and
     ``optimize_for_inference`` go through jit_amp.
 
     They keep their arguments. What was scripted before stays as it is. Calling it again changes

@@ -30,37 +30,47 @@ c10::IValue argument(const std::string& name, const Around& scope) {
 
 }  // namespace
 
-void enclose(Graph& graph, Graph& pattern, const std::vector<Around>& scopes) {
+Value* enter_scope(Node* before, Graph& pattern, const Around& scope) {
   Node* const create = find(pattern, prim::CreateObject);
-  Node* const init = find(pattern, prim::CallMethod);
-  Node* const enter = find(pattern, prim::Enter);
-  Node* const exit = find(pattern, prim::Exit);
+  Graph& graph = *before->owningGraph();
+  const WithInsertPoint here(before);
+  Node* object = graph.insertNode(graph.createClone(create, [](Value* v) { return v; }));
+  std::vector<Value*> arguments{object->output()};
   const auto& formals =
       create->output()->type()->expect<c10::ClassType>()->getMethod("__init__").getSchema();
-  Node* const first = *graph.nodes().begin();
+  for (const auto& formal : formals.arguments()) {
+    if (formal.name() != "self") {
+      arguments.push_back(graph.insertConstant(argument(formal.name(), scope)));
+    }
+  }
+  Node* made = graph.insertNode(graph.create(prim::CallMethod, arguments, 1));
+  made->copyMetadata(find(pattern, prim::CallMethod));
+  made->s_(attr::name, "__init__");
+  made->output()->setType(c10::NoneType::get());
+  Node* enter = graph.insertNode(
+      graph.createClone(find(pattern, prim::Enter), [&](Value*) { return object->output(); }));
+  if (scope.where) {
+    for (Node* node : {object, made, enter}) {
+      node->setSourceRange(*scope.where);
+    }
+  }
+  return object->output();
+}
 
+void exit_scope(Node* before, Graph& pattern, Value* object) {
+  before->owningGraph()
+      ->createClone(find(pattern, prim::Exit), [&](Value*) { return object; })
+      ->insertBefore(before);
+}
+
+void enclose(Graph& graph, Graph& pattern, const std::vector<Around>& scopes) {
+  Node* const first = *graph.nodes().begin();
   std::vector<Value*> objects;
   for (const Around& scope : scopes) {
-    const WithInsertPoint here(first);
-    const auto clone = [&](Node* node, Value* object) {
-      return graph.insertNode(graph.createClone(node, [&](Value*) { return object; }));
-    };
-    Node* object = graph.insertNode(graph.createClone(create, [](Value* v) { return v; }));
-    objects.push_back(object->output());
-    std::vector<Value*> arguments{object->output()};
-    for (const auto& formal : formals.arguments()) {
-      if (formal.name() != "self") {
-        arguments.push_back(graph.insertConstant(argument(formal.name(), scope)));
-      }
-    }
-    Node* made = graph.insertNode(graph.create(prim::CallMethod, arguments, 1));
-    made->copyMetadata(init);
-    made->s_(attr::name, "__init__");
-    made->output()->setType(c10::NoneType::get());
-    clone(enter, object->output());
+    objects.push_back(enter_scope(first, pattern, scope));
   }
   for (auto object = objects.rbegin(); object != objects.rend(); ++object) {
-    graph.appendNode(graph.createClone(exit, [&](Value*) { return *object; }));
+    exit_scope(graph.return_node(), pattern, *object);
   }
 }
 

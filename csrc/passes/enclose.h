@@ -19,10 +19,17 @@ struct Around {
   std::string device_type;
   std::optional<int64_t> dtype;  // a c10::ScalarType; none: the default
   bool enabled;
+  std::optional<torch::jit::SourceRange> where = std::nullopt;  // none: where the pattern is
 };
 
-// `scopes` from the outermost to the innermost. `pattern` is the graph of a scripted
-// `def f(): with torch.autocast("cpu"): pass`: its nodes are the model for ours.
+// One scope: makes its object and enters it before a node; returns the object. `pattern` is the
+// graph of a scripted `def f(): with torch.autocast("cpu"): pass`: its nodes are the model for
+// ours.
+torch::jit::Value* enter_scope(torch::jit::Node* before, torch::jit::Graph& pattern,
+                               const Around& scope);
+void exit_scope(torch::jit::Node* before, torch::jit::Graph& pattern, torch::jit::Value* object);
+
+// `scopes` from the outermost to the innermost.
 void enclose(torch::jit::Graph& graph, torch::jit::Graph& pattern,
              const std::vector<Around>& scopes);
 

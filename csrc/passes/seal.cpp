@@ -64,22 +64,23 @@ class Sealer {
         define(node, name);
       }
     }
-    answer_device_names();
+    answer_questions();
     check_inputs();
   }
 
  private:
-  // `x.device.type` of a tensor whose device is known.
-  void answer_device_names() {
+  // What the author's code asks of a tensor whose dtype and device are known.
+  void answer_questions() {
     for (Node* node : all_nodes(*graph_)) {
-      if (node->kind() != c10::Symbol::prim("type") ||
-          node->input()->node()->kind() != prim::device) {
+      const bool is_name = node->kind() == c10::Symbol::prim("type") &&
+                           node->input()->node()->kind() == prim::device;
+      const Node* question = is_name ? node->input()->node() : node;
+      if (question->inputs().size() != 1) {
         continue;
       }
-      if (const auto device = facts_.of(node->input()->node()->input()).device) {
+      if (const auto known = answer(node->kind(), facts_.of(question->input()))) {
         const WithInsertPoint here(node);
-        node->output()->replaceAllUsesWith(
-            node->owningGraph()->insertConstant(c10::DeviceTypeName(*device, /*lower_case=*/true)));
+        node->output()->replaceAllUsesWith(node->owningGraph()->insertConstant(*known));
       }
     }
   }
@@ -222,21 +223,29 @@ class Sealer {
     }
   }
 
+  // What an operator that asks something of a tensor gives for one of which `fact` is known.
+  static std::optional<c10::IValue> answer(c10::Symbol question, const Fact& fact) {
+    if (question == prim::dtype && fact.dtype) {
+      return static_cast<int64_t>(*fact.dtype);
+    }
+    if (question == aten::is_floating_point && fact.dtype) {
+      return c10::isFloatingType(*fact.dtype);
+    }
+    if (question == prim::is_cuda && fact.device) {
+      return *fact.device == c10::DeviceType::CUDA;
+    }
+    if (question == c10::Symbol::prim("type") && fact.device) {
+      return c10::DeviceTypeName(*fact.device, /*lower_case=*/true);
+    }
+    return std::nullopt;
+  }
+
   // Questions about `value` that `fact` answers become constants.
   static void answer(Graph& graph, const Value* value, const Fact& fact) {
     for (const Use& use : std::vector<Use>(value->uses())) {
-      Node* node = use.user;
-      const WithInsertPoint here(node);
-      std::optional<c10::IValue> known;
-      if (node->kind() == prim::dtype && fact.dtype) {
-        known = static_cast<int64_t>(*fact.dtype);
-      } else if (node->kind() == aten::is_floating_point && fact.dtype) {
-        known = c10::isFloatingType(*fact.dtype);
-      } else if (node->kind() == prim::is_cuda && fact.device) {
-        known = *fact.device == c10::DeviceType::CUDA;
-      }
-      if (known) {
-        node->output()->replaceAllUsesWith(graph.insertConstant(*known));
+      if (const auto known = answer(use.user->kind(), fact)) {
+        const WithInsertPoint here(use.user);
+        use.user->output()->replaceAllUsesWith(graph.insertConstant(*known));
       }
     }
   }

@@ -45,6 +45,10 @@ void take_weight_casts(Block* block, std::vector<TakenCast>& taken) {
       take_weight_casts(inner, taken);
     }
     for (size_t i = 1; i < 3 && i < node->inputs().size(); ++i) {
+      if (i == 2 && node->input(i)->mustBeNone() && !taken.empty() && taken.back().user == node) {
+        // A bias that folding makes is cast as the weight is.
+        taken.push_back({node, i, taken.back().cpu, taken.back().cuda});
+      }
       Node* cast = node->input(i)->node();
       if (cast->kind() == ops::cast && cast->input(0)->node()->kind() == prim::Constant &&
           node->kind() != ops::cast) {

@@ -16,3 +16,11 @@ def autocast_is_left_alone() -> Iterator[None]:
     torch.manual_seed(0)
     yield
     assert autocast_state() == before
+
+
+@pytest.fixture
+def no_weight_cache() -> Iterator[None]:
+    """Eager's cache hands a weight's cast out in a scope of another dtype too."""
+    torch.set_autocast_cache_enabled(False)
+    yield
+    torch.set_autocast_cache_enabled(True)

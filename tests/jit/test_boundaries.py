@@ -21,6 +21,7 @@ from .support import (
     DEFAULT,
     assert_gradient_parity,
     assert_parity,
+    assert_parity_with,
     assert_same,
     autocast_state,
     fresh,
@@ -38,36 +39,6 @@ def matrix(seed: int = 0) -> Tensor:
 
 def dtypes_of(value: Any) -> list[torch.dtype]:
     return [t.dtype for t in tensors_of(value)]
-
-
-@pytest.fixture
-def no_weight_cache() -> Iterator[None]:
-    """Eager's cache hands a weight's cast out in a scope of another dtype too."""
-    torch.set_autocast_cache_enabled(False)
-    yield
-    torch.set_autocast_cache_enabled(True)
-
-
-def assert_parity_with(
-    reference: Callable[..., Any],
-    function: Any,
-    inputs: Sequence[Any],
-    *,
-    ambients: Sequence[str] = DEFAULT,
-) -> dict[str, Any]:
-    """As assert_parity, for a function that is not its own reference."""
-    scripted = jit_amp.script(function)
-    results: dict[str, Any] = {}
-    for name in ambients:
-        for count in range(3):
-            with known_warnings_ignored(), AMBIENTS[name]():
-                expected = reference(*fresh(inputs))
-            with AMBIENTS[name]():
-                before = autocast_state()
-                results[name] = scripted(*fresh(inputs))
-                assert autocast_state() == before
-            assert_same(results[name], expected, f"ambient {name}, call {count + 1}")
-    return results
 
 
 # Calls: every callee opens scopes of its own, and is called in scopes and out of them.

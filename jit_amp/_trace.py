@@ -1,0 +1,197 @@
+"""jit_amp.trace and jit_amp.trace_module."""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.jit import ScriptFunction, ScriptModule
+from torch.jit import _trace as _original
+
+from jit_amp import _C, _decorated
+from jit_amp._script import script
+
+_DEVICES = ("cpu", "cuda")
+_autocast = torch.amp.autocast_mode.autocast
+_autocast_file = torch.amp.autocast_mode.__file__
+_this_thread = threading.local()
+
+
+def trace(
+    func: Any,
+    example_inputs: Any = None,
+    optimize: Any = None,
+    check_trace: bool = True,
+    check_inputs: Any = None,
+    check_tolerance: float = 1e-5,
+    strict: bool = True,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """``torch.jit.trace``, with the autocast scopes in the trace.
+
+    Scopes that the traced code enters are part of what it returns, and so is an autocast around the
+    trace: a call has the dtypes of a run in eager, whatever autocast is around it. Parameters stay
+    live, also where the weight cache holds casts of them.
+
+    Args:
+        func: a Python function, or an ``nn.Module``.
+        example_inputs: the arguments that it is run with, once; with ``check_trace`` again.
+        optimize, check_inputs, check_tolerance, strict, args, kwargs: as ``torch.jit.trace`` takes
+            them, ``example_kwarg_inputs`` among them.
+
+    Returns:
+        A ``ScriptFunction`` or ``ScriptModule``, as :func:`script` returns them.
+
+    Raises:
+        AutocastError: a scope that cannot be known when compiling, with the line.
+        TracingCheckError, RuntimeError: what ``torch.jit.trace`` raises.
+    """
+    return _traced(
+        _original.trace,
+        ["forward"],
+        func,
+        example_inputs,
+        optimize,
+        check_trace,
+        check_inputs,
+        check_tolerance,
+        strict,
+        *args,
+        **kwargs,
+    )
+
+
+def trace_module(
+    mod: torch.nn.Module,
+    inputs: dict[str, Any],
+    optimize: Any = None,
+    check_trace: bool = True,
+    check_inputs: Any = None,
+    check_tolerance: float = 1e-5,
+    strict: bool = True,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """``torch.jit.trace_module``, with the autocast scopes in the trace, as :func:`trace`.
+
+    Args:
+        mod: an ``nn.Module``.
+        inputs: the arguments of each method that is to be traced, by its name.
+        optimize, check_trace, check_inputs, check_tolerance, strict, args, kwargs: as
+            ``torch.jit.trace_module`` takes them.
+
+    Raises:
+        AutocastError, TracingCheckError, RuntimeError: as :func:`trace`.
+    """
+    return _traced(
+        _original.trace_module,
+        list(inputs),
+        mod,
+        inputs,
+        optimize,
+        check_trace,
+        check_inputs,
+        check_tolerance,
+        strict,
+        *args,
+        **kwargs,
+    )
+
+
+def _traced(
+    original: Callable[..., Any], methods: list[str], func: Any, *args: Any, **kwargs: Any
+) -> Any:
+    if getattr(_this_thread, "is_recording", False):  # the check of a trace traces again
+        return original(func, *args, **kwargs)
+    if isinstance(func, (ScriptModule, ScriptFunction)):
+        return script(original(func, *args, **kwargs))
+    ambient: list[tuple[str, Any, bool]] = [
+        (device, torch.get_autocast_dtype(device), True)
+        for device in _DEVICES
+        if torch.is_autocast_enabled(device)
+    ]
+    with _recorded():
+        traced = original(func, *args, **kwargs)
+    if isinstance(traced, ScriptModule):
+        _C.restore_module(traced._c, _decorated.pattern(), methods, ambient)
+    else:
+        _C.restore_function(traced, _decorated.pattern(), ambient)
+    return script(traced)
+
+
+@contextlib.contextmanager
+def _recorded() -> Iterator[None]:
+    """Inside, traces hold their scopes, and nothing but their own casts of weights."""
+    with _decorated.lock, contextlib.ExitStack() as undo:
+        for name in ("__init__", "__enter__", "__exit__"):
+            before = getattr(_autocast, name)
+            setattr(_autocast, name, _RECORDING[name](before))
+            undo.callback(setattr, _autocast, name, before)
+        # A cast that was made before would be a constant, or not to be differentiated.
+        cache_enabled = torch.is_autocast_cache_enabled()
+        torch.clear_autocast_cache()
+        torch.set_autocast_cache_enabled(False)
+        undo.callback(torch.set_autocast_cache_enabled, cache_enabled)
+        # PyTorch's own pass would change what check_trace compares.
+        pass_enabled = torch._C._jit_set_autocast_mode(False)
+        undo.callback(torch._C._jit_set_autocast_mode, pass_enabled)
+        recording = _C.Recording()
+        undo.callback(recording.stop)
+        undo.callback(setattr, _this_thread, "is_recording", False)
+        _this_thread.is_recording = True
+        yield
+
+
+def _users_line() -> tuple[str, int, str]:
+    """File and number of the line that enters a scope, and what a refusal shows of it."""
+    frame = sys._getframe(2)
+    while frame.f_back and frame.f_code.co_filename in (__file__, _autocast_file):
+        frame = frame.f_back
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    return file, line, f'  File "{file}", line {line}\n{linecache.getline(file, line)}'
+
+
+def _making(original: Callable[..., None]) -> Callable[..., None]:
+    def __init__(
+        self: Any, device_type: str, dtype: torch.dtype | None = None, *args: Any, **kwargs: Any
+    ) -> None:
+        self._dtype_given = dtype is not None
+        original(self, device_type, dtype, *args, **kwargs)
+
+    return __init__
+
+
+def _entering(original: Callable[..., Any]) -> Callable[..., Any]:
+    def __enter__(self: Any) -> Any:
+        result = original(self)
+        if torch._C._is_tracing():
+            scope = (self.device, self.fast_dtype, self._enabled)
+            number = _C.record_enter(scope, getattr(self, "_dtype_given", True), *_users_line())
+            if number is not None:
+                torch.set_autocast_cache_enabled(False)
+                self.__dict__.setdefault("_recorded", []).append(number)
+        return result
+
+    return __enter__
+
+
+def _leaving(original: Callable[..., Any]) -> Callable[..., Any]:
+    def __exit__(self: Any, *exception: object) -> Any:
+        if self.__dict__.get("_recorded"):
+            _C.record_exit(self._recorded.pop())
+        return original(self, *exception)
+
+    return __exit__
+
+
+_RECORDING: dict[str, Callable[[Any], Any]] = {
+    "__init__": _making,
+    "__enter__": _entering,
+    "__exit__": _leaving,
+}
