@@ -6,7 +6,7 @@ import itertools
 import linecache
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from .support import (
     assert_parity_with,
     assert_same,
     autocast_state,
-    fresh,
     known_warnings_ignored,
     refusal,
     tensors_of,

@@ -1,4 +1,4 @@
-"""trace: scopes that the traced code enters, and the one around the trace, are part of the result."""
+"""trace: scopes that traced code enters, and the one around the trace, are part of the result."""
 
 import contextlib
 import io
