@@ -53,7 +53,8 @@ std::set<int64_t> dissolved_scopes(Graph& graph) {
     }
     size_t others = 0;
     bool is_operator = false;
-    for (Node* inside = node->next(); inside->kind() != ops::exit; inside = inside->next()) {
+    for (const Node* inside = node->next();
+         inside->kind() != ops::exit && inside->kind() != prim::Return; inside = inside->next()) {
       if (inside->kind() != prim::Constant && inside->kind() != prim::ListConstruct &&
           inside->kind() != ops::enter) {
         ++others;

@@ -84,7 +84,8 @@ void look_at_kernel(const Running& done, c10::Symbol kind) {
   std::vector<Node*> casts;
   Node* first = nullptr;
   bool is_itself = true;
-  for (Node* node = done.before->next(); node != trace().insertPoint(); node = node->next()) {
+  Node* const end = trace().insertPoint();
+  for (Node* node = done.before->next(); node != end; node = node->next()) {
     if (node->kind() == aten::to && node->hasAttribute(ops::of_autocast)) {
       casts.push_back(node);
     } else if (node->kind() != prim::Constant && node->kind() != prim::ListConstruct) {
@@ -117,7 +118,8 @@ void look_at_kernel(const Running& done, c10::Symbol kind) {
 void end(const at::RecordFunction& function, at::ObserverContext*) {
   const Running done = running.back();
   running.pop_back();
-  if (!done.before || !is_tracing()) {
+  if (!done.before || !is_tracing() ||
+      done.before->owningBlock() != trace().insertPoint()->owningBlock()) {
     return;
   }
   if (done.is_operator && (done.switched_off[0] || done.switched_off[1])) {

@@ -73,6 +73,23 @@ def difference(
     return None
 
 
+def traced(
+    program: Any, arguments: list[torch.Tensor], expected: Any, rounding: float | None
+) -> list[str]:
+    """What disagrees with eager in a trace of the program."""
+    torch.manual_seed(7)
+    try:
+        torch.jit.trace(program, tuple(arguments), check_trace=False)
+    except Exception:  # not to be traced, with or without jit_amp
+        TALLY["programs that cannot be traced"] += 1
+        return []
+    torch.manual_seed(7)
+    trace = jit_amp.trace(program, tuple(a.clone() for a in arguments), check_trace=False)
+    TALLY["traced programs"] += 1
+    results = [difference(expected, outcome(trace, arguments), rounding) for _ in range(3)]
+    return [str(result) for result in results if result]
+
+
 def sweep(op: OpInfo, device: str, lower: torch.dtype, samples: int, folder: Path) -> list[str]:
     """Returns what disagrees with eager."""
     name = f"{op.name}.{op.variant_test_name}".rstrip(".")
@@ -101,6 +118,10 @@ def sweep(op: OpInfo, device: str, lower: torch.dtype, samples: int, folder: Pat
                     break
             if not expected[0]:
                 continue
+            wrong += [
+                f"traced, {kind}: {program.call}: {d}"
+                for d in traced(module.program, arguments, expected, rounding)
+            ]
             try:
                 frozen = jit_amp.freeze(
                     module.Program().eval(), example_inputs=tuple(a.clone() for a in arguments)
