@@ -207,12 +207,13 @@ class Sealer {
   // The same for the widest dtype of such a list.
   void compare_elements(Node* widest) {
     Graph* graph = widest->owningGraph();
-    const WithInsertPoint here(widest);
     std::vector<Node*> steps;
     Value* result = widest->input(1);
     for (Value* element : widest->input(0)->node()->inputs()) {
-      steps.push_back(graph->insertNode(graph->create(
-          prim::CallFunction, {element, result, widest->input(1), widest->input(2)}, 1)));
+      steps.push_back(
+          graph
+              ->create(prim::CallFunction, {element, result, widest->input(1), widest->input(2)}, 1)
+              ->insertBefore(widest));
       result = steps.back()->output();
       result->setType(c10::IntType::get());
     }

@@ -306,6 +306,25 @@ class InScopes(Net):
         return y, z, self.b(x)
 
 
+class Caches(Net):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=True):
+            y = self.a(x)
+            return y, self.a(y), F.linear(x, self.a.weight.to(torch.bfloat16))
+
+
+def test_a_scope_that_caches() -> None:
+    net, x = Caches(), matrix()
+    net_traced = jit_amp.trace(net, x)
+    assert_parity_with(net, net_traced, (matrix(1),))
+    with torch.no_grad():
+        net.a.weight += 1
+    assert_parity_with(net, net_traced, (matrix(1),))
+    # Each use of the weight is one of the parameter, and not of what another module has cast.
+    kinds = [node.kind() for node in net_traced.a.forward1.graph.nodes()]
+    assert kinds.count("prim::GetAttr") == 2
+
+
 @pytest.mark.usefixtures("no_weight_cache")
 @pytest.mark.parametrize("make", [Net, InScopes])
 @pytest.mark.parametrize("dtype", [None, BF16, F16])
