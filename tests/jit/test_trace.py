@@ -181,6 +181,8 @@ def test_a_trace_has_the_source_of_a_script() -> None:
     assert kinds["prim::Enter"] == kinds["prim::Exit"] == 3
     assert kinds["aten::to"] == 1  # the author's
     assert kinds["aten::matmul"] == operators(script)["aten::matmul"]
+    # No value has a dtype or a shape: those of the trace are those of the state it was made in.
+    assert "strides=" not in str(trace.graph)
 
 
 @pytest.mark.parametrize("function", [nested, composites])
@@ -611,6 +613,25 @@ def test_a_trace_and_a_script_freeze_to_the_same_casts(bias: bool, optimize_nume
         assert_same(frozen[0](x), frozen[1](x), "frozen")
         if not optimize_numerics:
             assert_same(frozen[0](x), model(x), "frozen, and eager")
+
+
+class Shapes(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = torch.prod(x, 1, True) + x
+            z = torch.zeros(y.size(0), dtype=y.dtype)
+            return y.reshape(-1, y.size(0)), y.shape[1] * x, z.fill_(1).sum() * x
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16, F64])
+@torch.no_grad()
+def test_what_the_trace_saw_is_not_taken_for_what_must_be(dtype: torch.dtype) -> None:
+    """Traced and frozen without an example: other shapes, other dtypes."""
+    model = Shapes().eval()
+    frozen = jit_amp.freeze(jit_amp.trace(model, torch.randn(4, 4)))
+    x = torch.randn(6, 3).to(dtype)
+    for _ in range(3):
+        assert_same(frozen(x), model(x), "frozen")
 
 
 @torch.no_grad()
