@@ -222,8 +222,9 @@ class Prover {
            std::none_of(made->inputs().begin(), made->inputs().end(), is_container);
   }
 
-  // Whether a dtype or device is an operand that is neither a constant nor that of a tensor.
-  static bool chooses_dtype(const Node* node) {
+  // Whether a dtype or device is an operand that is neither a constant nor that of a tensor, or a
+  // flag or a number of no fixed type decides about it.
+  bool chooses_dtype(const Node* node) const {
     const c10::FunctionSchema* schema = node->maybeSchema();
     if (!schema) {
       return false;
@@ -231,6 +232,16 @@ class Prover {
     for (size_t i = 0; i < node->inputs().size() && i < schema->arguments().size(); ++i) {
       const std::string& name = schema->arguments()[i].name();
       const auto from = node->input(i)->node()->kind();
+      const auto& type = node->input(i)->type();
+      const auto decides =
+          !takes_by_key(node) &&
+          (type->kind() == c10::TypeKind::BoolType || type->kind() == c10::TypeKind::StringType ||
+           type->kind() == c10::TypeKind::NumberType ||
+           (type->kind() == c10::TypeKind::OptionalType &&
+            !type->isSubtypeOf(*c10::OptionalType::ofTensor())));
+      if (decides && from != prim::Constant && from != ops::widest && from != ops::opt_dtype) {
+        return true;
+      }
       if ((name == "dtype" || name == "device" || name == "cpu" || name == "cuda" ||
            name == "lower") &&
           from != prim::Constant && from != prim::dtype && from != prim::device &&

@@ -56,61 +56,90 @@ bool has_literal(const c10::IValue& key) {
   });
 }
 
-std::string told(const Fact& fact) {
-  return c10::str(*fact.dtype, " on ", c10::DeviceTypeName(*fact.device, true));
-}
-
 class Writer {
  public:
   std::string text;
 
   void check(const Input& input, const c10::TypePtr& type, const std::string& value,
              const std::string& name, size_t depth) {
-    if (const auto optional = type->cast<c10::OptionalType>()) {
-      if (input.kind != Input::empty) {
-        const std::string present = fresh();
-        line(depth, c10::str(present, " = ", value));
-        line(depth, c10::str("if ", present, " is not None:"));
-        check(input, optional->getElementType(), present, name, depth + 1);
-      }
+    if (input.kind == Input::plain) {
       return;
     }
-    if (input.kind == Input::tensor) {
-      line(depth, c10::str("assert (", value, ".dtype == ", static_cast<int>(*input.fact.dtype),
-                           ") & (", value, ".is_cuda == ",
-                           *input.fact.device == c10::DeviceType::CUDA ? "True" : "False",
-                           "), \"this module was frozen by jit_amp with an example whose `", name,
-                           "` is ", told(input.fact),
-                           ": freeze it with an example of the other dtype or device too, or with "
-                           "none\""));
+    if (const auto optional = type->cast<c10::OptionalType>()) {
+      const bool is_none = input.kind == Input::none;
+      const std::string given = fresh();
+      line(depth, c10::str(given, " = ", value));
+      require(depth, c10::str(given, is_none ? " is None" : " is not None"), name,
+              is_none ? "None" : "given");
+      if (!is_none) {
+        check(input, optional->getElementType(), given, name, depth);
+      }
       return;
     }
     const auto types = type->containedTypes();
-    if (input.kind == Input::tuple) {
-      for (size_t i = 0; i < types.size(); ++i) {
-        check(input.parts[i], types[i], c10::str(value, "[", i, "]"), c10::str(name, "[", i, "]"),
-              depth);
-      }
-    } else if (input.is_alike() && (input.kind == Input::list || input.kind == Input::dict)) {
-      const std::string part = fresh();
-      const bool is_list = input.kind == Input::list;
-      if (!input.parts.empty() && input.parts[0].kind != Input::empty) {
-        line(depth, c10::str("for ", part, " in ", value, is_list ? ":" : ".values():"));
-        check(input.parts[0], types[is_list ? 0 : 1], part, name + "[...]", depth + 1);
-      }
-    } else if (input.kind == Input::dict) {
-      for (size_t i = 0; i < input.keys.size(); ++i) {
-        const std::string key = literal(input.keys[i]);
-        if (input.parts[i].kind != Input::empty) {
-          line(depth, c10::str("if ", key, " in ", value, ":"));
-          check(input.parts[i], types[1], c10::str(value, "[", key, "]"),
-                c10::str(name, "[", key, "]"), depth + 1);
+    switch (input.kind) {
+      case Input::tensor:
+        require(
+            depth,
+            c10::str("(", value, ".dtype == ", static_cast<int>(*input.fact.dtype), ") & (", value,
+                     ".is_cuda == ", *input.fact.device == c10::DeviceType::CUDA ? "True" : "False",
+                     ") & ((", value, ".dim() == 0) == ", input.is_scalar ? "True" : "False", ")"),
+            name,
+            c10::str(*input.fact.dtype, " on ", c10::DeviceTypeName(*input.fact.device, true),
+                     input.is_scalar ? ", without dimensions" : ""));
+        return;
+      case Input::tuple:
+        for (size_t i = 0; i < types.size(); ++i) {
+          check(input.parts[i], types[i], c10::str(value, "[", i, "]"), c10::str(name, "[", i, "]"),
+                depth);
         }
-      }
+        return;
+      case Input::list:
+        require(depth,
+                c10::str("(len(", value, ") == 0) == ", input.parts.empty() ? "True" : "False"),
+                name, input.parts.empty() ? "empty" : "not empty");
+        if (!input.parts.empty()) {
+          check_each(input.parts[0], types[0], value, name, depth);
+        }
+        return;
+      case Input::dict:
+        require(depth, c10::str("len(", value, ") == ", input.keys.size()), name,
+                c10::str("a dictionary of ", input.keys.size()));
+        for (size_t i = 0; i < input.keys.size(); ++i) {
+          const std::string key = literal(input.keys[i]);
+          require(depth, c10::str(key, " in ", value), name, c10::str("with a key ", key));
+          check(input.parts[i], types[1], c10::str(value, "[", key, "]"),
+                c10::str(name, "[", key, "]"), depth);
+        }
+        return;
+      default:
+        return;
     }
   }
 
  private:
+  void check_each(const Input& part, const c10::TypePtr& type, const std::string& value,
+                  const std::string& name, size_t depth) {
+    const std::string element = fresh();
+    Writer each;
+    each.count_ = count_;
+    each.check(part, type, element, name + "[...]", depth + 1);
+    count_ = each.count_;
+    if (!each.text.empty()) {
+      line(depth, c10::str("for ", element, " in ", value, ":"));
+      text += each.text;
+    }
+  }
+
+  void require(size_t depth, const std::string& condition, const std::string& name,
+               const std::string& was) {
+    line(depth, c10::str("assert ", condition,
+                         ", \"this module was frozen by jit_amp with an example "
+                         "whose `",
+                         name, "` is ", was,
+                         ": freeze it with an example of the other kind too, or with none\""));
+  }
+
   std::string fresh() { return c10::str("v", count_++); }
 
   void line(size_t depth, const std::string& content) {
@@ -120,37 +149,60 @@ class Writer {
   size_t count_ = 0;
 };
 
+bool can_hold_tensor(const c10::TypePtr& type) {
+  const auto types = type->containedTypes();
+  return type->kind() == TypeKind::TensorType ||
+         std::any_of(types.begin(), types.end(), [](const auto& t) { return can_hold_tensor(t); });
+}
+
+// Whether a dictionary in it has elements that are told apart by its order. A pass that sees one
+// of the graph's own inputs can make sure that it is read by its keys; of one in another container
+// nobody knows.
+bool has_order(const Input& input) {
+  return (input.kind == Input::dict && !input.is_alike()) ||
+         std::any_of(input.parts.begin(), input.parts.end(), has_order);
+}
+
 }  // namespace
 
 bool Input::operator==(const Input& other) const {
   return kind == other.kind && fact.dtype == other.fact.dtype && fact.device == other.fact.device &&
-         keys == other.keys && parts == other.parts;
+         is_scalar == other.is_scalar && keys == other.keys && parts == other.parts;
 }
 
 bool Input::is_known() const {
-  return kind != unknown && (kind != tensor || (fact.dtype && fact.device)) &&
-         std::all_of(parts.begin(), parts.end(), [](const Input& part) { return part.is_known(); });
+  return kind != unknown && std::all_of(parts.begin(), parts.end(), [](const Input& part) {
+           return part.is_known() && !has_order(part);
+         });
 }
 
 bool Input::is_alike() const {
-  return kind == empty || kind == list ||
+  return kind == plain || kind == list ||
          (kind == dict && std::all_of(parts.begin(), parts.end(),
                                       [&](const Input& part) { return part == parts[0]; }));
 }
 
 Input read_input(const c10::IValue& value, const c10::TypePtr& type) {
   Input input;
-  if (is_plain(type) || value.isNone()) {
-    input.kind = Input::empty;
+  if (!can_hold_tensor(type)) {
+    const auto optional = type->cast<c10::OptionalType>();
+    const bool is_fixed = !optional && type->kind() != TypeKind::NumberType;
+    input.kind = is_fixed && !type->cast<c10::ClassType>() ? Input::plain : Input::unknown;
   } else if (spelled(type).empty()) {
     return input;
   } else if (const auto optional = type->cast<c10::OptionalType>()) {
-    return read_input(value, optional->getElementType());
+    if (value.isNone()) {
+      input.kind = Input::none;
+    } else {
+      input = read_input(value, optional->getElementType());
+      return has_order(input) ? Input() : input;
+    }
   } else if (is_tensor(type)) {
     const at::Tensor& tensor = value.toTensor();
     if (tensor.defined()) {
       input.kind = Input::tensor;
       input.fact = {tensor.scalar_type(), tensor.device().type()};
+      input.is_scalar = tensor.dim() == 0;
     }
   } else if (const auto tuple = type->cast<c10::TupleType>()) {
     input.kind = Input::tuple;
@@ -160,14 +212,14 @@ Input read_input(const c10::IValue& value, const c10::TypePtr& type) {
     }
   } else if (const auto list = type->cast<c10::ListType>()) {
     input.kind = Input::list;
-    Input all;
-    all.kind = Input::empty;
-    if (!is_plain(list->getElementType())) {
-      for (const c10::IValue& element : value.toList()) {
-        all = join(all, read_input(element, list->getElementType()));
+    for (const c10::IValue& element : value.toList()) {
+      const Input part = read_input(element, list->getElementType());
+      if (input.parts.empty()) {
+        input.parts.push_back(part);
+      } else {
+        input.parts[0] = join(input.parts[0], part);
       }
     }
-    input.parts.push_back(all);
   } else if (const auto dict = type->cast<c10::DictType>()) {
     input.kind = Input::dict;
     for (const auto& entry : value.toGenericDict()) {
@@ -180,33 +232,22 @@ Input read_input(const c10::IValue& value, const c10::TypePtr& type) {
 }
 
 Input join(const Input& one, const Input& other) {
-  if (one.kind == Input::empty || other.kind == Input::empty) {
-    return one.kind == Input::empty ? other : one;
-  }
   Input joined;
-  if (one.kind != other.kind) {
+  if (one.kind != other.kind || one.parts.size() != other.parts.size() ||
+      (one.kind == Input::tensor && !(one == other))) {
     return joined;
   }
-  if (one.kind == Input::dict) {
-    joined = one;
-    for (size_t i = 0; i < other.keys.size(); ++i) {
-      const auto at = std::find(joined.keys.begin(), joined.keys.end(), other.keys[i]);
-      if (at == joined.keys.end()) {
-        joined.keys.push_back(other.keys[i]);
-        joined.parts.push_back(other.parts[i]);
-      } else {
-        Input& part = joined.parts[at - joined.keys.begin()];
-        part = join(part, other.parts[i]);
-      }
-    }
-    return joined;
-  }
-  if (one.kind == Input::tensor) {
-    return one == other ? one : joined;
-  }
-  joined.kind = one.kind;
+  joined = one;
   for (size_t i = 0; i < one.parts.size(); ++i) {
-    joined.parts.push_back(join(one.parts[i], other.parts[i]));
+    size_t same = i;
+    if (one.kind == Input::dict) {  // whose keys may come in another order
+      const auto at = std::find(other.keys.begin(), other.keys.end(), one.keys[i]);
+      if (at == other.keys.end()) {
+        return Input();
+      }
+      same = at - other.keys.begin();
+    }
+    joined.parts[i] = join(one.parts[i], other.parts[same]);
   }
   return joined;
 }

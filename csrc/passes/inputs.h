@@ -1,8 +1,8 @@
 // inputs: what examples tell of the values that a caller gives, and a check of it.
 //
-// A tensor has a dtype and a device; a tuple, list or dictionary has parts. All elements of a list
-// are alike or nothing is known of them; a dictionary is known by its keys. What several examples
-// tell is joined: what differs is not known.
+// A tensor has a dtype and a device, and dimensions or none, on which type promotion rests; a
+// tuple, list or dictionary has parts. A list has elements or none, and all are alike; a dictionary
+// has the keys that it has. What several examples tell is joined: what differs is not known.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -24,13 +24,15 @@ struct Fact {
 struct Input {
   enum Kind {
     unknown,
-    empty,   // no tensor in it, in no example
+    plain,   // no tensor can be in it
+    none,    // None, where a tensor could be
     tensor,  // `fact`
     tuple,   // `parts`, by position
-    list,    // `parts` has one for all elements
+    list,    // `parts` has one for all elements, or none where it is empty
     dict     // `parts`, by `keys`
   } kind = unknown;
   Fact fact;
+  bool is_scalar = false;  // a tensor without dimensions
   std::vector<c10::IValue> keys;
   std::vector<Input> parts;
 
@@ -38,7 +40,7 @@ struct Input {
 
   // Whether the facts of all tensors in it are known.
   bool is_known() const;
-  // Whether all its elements are alike, whichever is chosen.
+  // Whether all its elements are alike, whichever is chosen and in whatever order they come.
   bool is_alike() const;
 };
 

@@ -61,18 +61,20 @@ void take_weight_casts(Block* block, std::vector<TakenCast>& taken) {
 
 // A tensor that is added to a reduced result, or multiplied with it, decides about the dtype: it is
 // not to be folded away. Numbers are.
-std::vector<Node*> hide_tensors(const std::vector<TakenCast>& taken) {
+std::vector<Node*> hide_tensors(Graph& graph) {
   std::vector<Node*> hidden;
-  for (const TakenCast& cast : taken) {
-    for (const Use& use : std::vector<Use>(cast.user->output()->uses())) {
-      for (Value* operand : std::vector<Value*>(use.user->inputs().vec())) {
-        if (operand->node()->kind() == prim::Constant &&
-            operand->type()->kind() == c10::TypeKind::TensorType &&
-            use.user->kind() != aten::batch_norm) {
-          Graph* graph = use.user->owningGraph();
-          hidden.push_back(graph->create(ops::carried, {operand}, 1)->insertBefore(use.user));
-          use.user->replaceInputWith(operand, hidden.back()->output());
-        }
+  for (Node* node : all_nodes(graph)) {
+    if (node->kind() != aten::add && node->kind() != aten::sub && node->kind() != aten::mul &&
+        node->kind() != aten::div) {
+      continue;
+    }
+    for (size_t i = 0; i < 2; ++i) {
+      Value* operand = node->input(i);
+      if (operand->node()->kind() == prim::Constant &&
+          operand->type()->kind() == c10::TypeKind::TensorType) {
+        hidden.push_back(
+            node->owningGraph()->create(ops::carried, {operand}, 1)->insertBefore(node));
+        node->replaceInput(i, hidden.back()->output());
       }
     }
   }
@@ -85,7 +87,7 @@ std::vector<Node*> hide_tensors(const std::vector<TakenCast>& taken) {
 void fold_into_weights(std::shared_ptr<Graph>& graph) {
   std::vector<TakenCast> taken;
   take_weight_casts(graph->block(), taken);
-  const auto hidden = hide_tensors(taken);
+  const auto hidden = taken.empty() ? std::vector<Node*>() : hide_tensors(*graph);
   FoldFrozenConvBatchnorm(graph);
   FoldFrozenLinearBatchnorm(graph);
   FoldFrozenConvAddOrSub(graph);
@@ -247,15 +249,23 @@ Module freeze(const Module& module, const std::vector<std::string>& preserved_at
   std::unordered_map<GraphFunction*, std::shared_ptr<Graph>> lowered;
   for (const Kept& kept : methods) {
     GraphFunction* function = function_of(copy, kept);
-    if (function && !lowered.count(function)) {
-      const auto self = submodule(copy, kept.path)._ivalue();
-      auto graph = flatten(*function, self, /*is_final=*/true);
-      check_can_freeze(*graph);
-      check_not_preserved(read_attributes(graph, self), preserved_attrs);
-      const State off;
-      lower(graph, find_scopes(*graph, off), off, Product::exported);
-      unmark_loops(*graph);
-      lowered.emplace(function, graph);
+    if (!function) {
+      continue;
+    }
+    const auto self = submodule(copy, kept.path)._ivalue();
+    auto graph = flatten(*function, self, /*is_final=*/true);
+    check_can_freeze(*graph);
+    check_not_preserved(read_attributes(graph, self), preserved_attrs);
+    const State off;
+    lower(graph, find_scopes(*graph, off), off, Product::exported);
+    unmark_loops(*graph);
+    const auto [known, is_new] = lowered.emplace(function, graph);
+    if (!is_new && known->second->toString(false) != graph->toString(false)) {
+      throw AutocastError(c10::str(
+          "jit_amp: `", kept.path, ".", kept.name,
+          "` is to be preserved, and is other code than that "
+          "of another preserved module of its class: other scopes, or another module behind an "
+          "interface\n\nInstead: one artefact for each, or a class for each"));
     }
   }
   for (const auto& [function, graph] : lowered) {  // once none calls another any more

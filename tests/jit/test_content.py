@@ -219,6 +219,49 @@ def test_numbers_are_folded_into_weights_before_they_are_rounded() -> None:
     assert_same(exact(x), model(x), "not folded")
 
 
+class Scaled(nn.Module):
+    """A tensor after what is folded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+        self.scale = nn.Parameter(torch.rand(1, 4, 1, 1))
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.conv(x)
+            z = (y + 0.5) * self.scale, (self.conv(x) + 0.5) - self.scale, (y - 1) * 2 / self.scale
+            return self.norm(self.conv(x)) * self.scale, self.conv(x) * self.scale, z
+
+
+@torch.no_grad()
+def test_a_tensor_after_what_is_folded_decides_about_the_dtype() -> None:
+    model, x = Scaled().eval(), torch.randn(2, 3, 6, 6)
+    frozen = jit_amp.freeze(model, example_inputs=(x,))
+    for result, eager in zip(frozen(x)[2] + frozen(x)[:2], model(x)[2] + model(x)[:2], strict=True):
+        assert result.dtype == eager.dtype == torch.float32
+        torch.testing.assert_close(result, eager, rtol=2e-2, atol=2e-2)
+
+
+class Cell(nn.Module):
+    """An operator of several results among those with weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.LSTMCell(4, 4)
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cuda", dtype=torch.float16, enabled=True):
+            return self.cell(x)
+
+
+@pytest.mark.filterwarnings("ignore:CUDA is not available")  # in eager
+@torch.no_grad()
+def test_an_operator_of_several_results() -> None:
+    model, x = Cell().eval(), torch.randn(2, 4)
+    assert_same(jit_amp.freeze(model, example_inputs=(x,))(x), model(x), "cell")
+
+
 class Kept(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -314,6 +357,29 @@ def test_the_module_behind_an_interface_is_frozen(
     assert "prim::CallMethod" not in operators(frozen.graph)
     for _ in range(3):
         assert_same(frozen(x), model(x), "frozen")
+
+
+class TwoBehind(nn.Module):
+    def __init__(self, one: nn.Module, two: nn.Module) -> None:
+        super().__init__()
+        self.one, self.two = BehindAnInterface(one), BehindAnInterface(two)
+
+    def forward(self, x: Tensor):
+        return self.one(x), self.two(x)
+
+
+@torch.no_grad()
+def test_preserved_modules_of_one_class() -> None:
+    x = torch.randn(2, N)
+    alike = TwoBehind(Bare(), Bare()).eval()
+    frozen = jit_amp.freeze(alike, ["one", "two"], example_inputs=(x,))
+    assert_same(frozen.two(x), alike.two(x), "alike")
+    model = TwoBehind(Bare(), InHalf()).eval()
+    assert_same(jit_amp.freeze(model, example_inputs=(x,))(x), model(x), "not preserved")
+    with pytest.raises(
+        jit_amp.AutocastError, match="`two.forward` is to be preserved, and is other"
+    ):
+        jit_amp.freeze(model, ["one", "two"])
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,66 @@ class Grows(Model):
             return torch.prod(xs[-1], 1), torch.cat([xs[-1], xs[0]])
 
 
+class Nested(Model):
+    """A dictionary in another container, taken by its order."""
+
+    def forward(self, p: Tuple[Dict[str, Tensor], int], n: int):  # noqa: UP006
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            v = list(p[0].values())
+            return v[0] @ v[0].t(), torch.prod(v[0], 1), torch.cat([v[0], self.a(v[0])])
+
+
+class NestedInAList(Model):
+    def forward(self, xs: List[Dict[str, Tensor]], n: int):  # noqa: UP006
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            v = list(xs[0].values())
+            return torch.prod(v[0], 1), torch.cat([v[0], self.a(v[0])])
+
+
+class PlainContainers(Model):
+    def forward(
+        self,
+        x: Tensor,
+        a: Optional[List[int]],  # noqa: UP006, UP045
+        b: List[Tuple[int, int]],  # noqa: UP006
+        c: Dict[str, List[float]],  # noqa: UP006
+        n: int,
+    ):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            if a is not None:
+                x = x.reshape(a)
+            return self.a(x) * float(b[0][0]), torch.prod(x * c["k"][0], 1)
+
+
+class Empty(Model):
+    def forward(self, x: Tensor, xs: List[Tensor], n: int):  # noqa: UP006
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = torch.cat([self.a(x)] + xs)  # noqa: RUF005
+            return y @ y.t(), torch.prod(y, 1)
+
+
+class Clamps(Model):
+    def forward(self, x: Tensor, lo: Optional[Tensor], hi: Optional[Tensor], n: int):  # noqa: UP045
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = torch.clamp(self.a(x), lo, hi)
+            return y @ y.t(), torch.prod(y, 1), y
+
+
+class Rounds(Model):
+    def forward(self, x: Tensor, mode: Optional[str], n: int):  # noqa: UP045
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            i = torch.ones(4, 4, dtype=torch.int64)
+            y = torch.div(i, i * 2, rounding_mode=mode)
+            return torch.prod(y, 1), torch.cat([self.a(x), y.float()])
+
+
+class Adds(Model):
+    def forward(self, x: Tensor, b: Tensor, n: int):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.a(x) + b
+            return y @ y.t(), y, y.dtype == torch.bfloat16
+
+
 def x() -> Tensor:
     return torch.randn(2, 4)
 
@@ -153,6 +213,17 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Any, ...]]]] 
     "list of tuples": (Tuples, lambda: ([(x(), mask()), (x(), mask())], 1)),
     "given": (MaybeGiven, lambda: (x(), x(), 1)),
     "not given": (MaybeGiven, lambda: (x(), None, 1)),
+    "nested": (Nested, lambda: (({"a": x(), "b": x().bfloat16()}, 1), 1)),
+    "nested in a list": (NestedInAList, lambda: ([{"a": x(), "b": x().bfloat16()}], 1)),
+    "plain containers": (PlainContainers, lambda: (x(), [2, 4], [(1, 2)], {"k": [2.0]}, 1)),
+    "plain, none": (PlainContainers, lambda: (x(), None, [(1, 2)], {"k": [2.0]}, 1)),
+    "an empty list": (Empty, lambda: (x(), [], 1)),
+    "a list": (Empty, lambda: (x(), [x()], 1)),
+    "no bound": (Clamps, lambda: (x(), None, torch.ones(4).bfloat16(), 1)),
+    "a bound": (Clamps, lambda: (x(), torch.zeros(4), None, 1)),
+    "rounding": (Rounds, lambda: (x(), "floor", 1)),
+    "no dimensions": (Adds, lambda: (x(), torch.tensor(1.0), 1)),
+    "dimensions": (Adds, lambda: (x(), torch.ones(4), 1)),
     "grows": (Grows, lambda: ([x()], 1)),
 }
 
@@ -162,8 +233,11 @@ def tensors_changed(value: Any) -> Iterator[Any]:
     if isinstance(value, Tensor):
         yield from (value.to(dtype) for dtype in (torch.bfloat16, torch.float64, torch.float16))
         yield value.to(torch.float32)
+        yield from (None, torch.tensor(2.0), torch.ones(4))
+    elif value is None or isinstance(value, str):
+        yield from (x(), x().bfloat16(), "trunc", None)
     elif isinstance(value, list):
-        yield [*value, *value]
+        yield from ([*value, *value], [], [*value, x()], [*value, x().bfloat16()])
         for i, part in enumerate(value):
             yield from ([*value[:i], new, *value[i + 1 :]] for new in tensors_changed(part))
     elif isinstance(value, dict):
@@ -195,12 +269,14 @@ def test_another_example_gives_eagers_result_or_is_refused(name: str) -> None:
             inputs = (*given[:-1], n)
             try:
                 expected = module(*copy.deepcopy(inputs))
-            except (RuntimeError, KeyError, IndexError):
+            except (RuntimeError, KeyError, IndexError, TypeError, AttributeError):
                 with pytest.raises((RuntimeError, torch.jit.Error)):
                     frozen(*inputs)
                 continue
             try:
                 result = frozen(*inputs)
+            except RuntimeError as error:  # TorchScript's types, which eager has not
+                assert "Expected a value of type" in str(error)
             except torch.jit.Error as error:
                 assert "this module was frozen by jit_amp with an example whose" in str(error)
                 refused += 1
@@ -208,7 +284,7 @@ def test_another_example_gives_eagers_result_or_is_refused(name: str) -> None:
                 assert_same(result, expected, str(inputs))
                 agreed += 1
     assert agreed
-    if name not in ("not given", "grows"):
+    if name not in ("rounding", "nested", "nested in a list"):
         assert refused
 
 
