@@ -142,7 +142,8 @@ PYBIND11_MODULE(_C, m) {
         });
   py::class_<jit_amp::Recording>(m, "Recording")
       .def(py::init<>())
-      .def("stop", &jit_amp::Recording::stop);
+      .def("stop", &jit_amp::Recording::stop)
+      .def("check", &jit_amp::Recording::check);
   m.def("record_enter", [](const Scope& scope, bool dtype_given, const std::string& file,
                            size_t line, const std::string& text) {
     auto recorded = around({scope})[0];

@@ -28,6 +28,7 @@ def ignore_method(module: ScriptModule, method: str, pattern: Graph, ignore: boo
 
 class Recording:
     def stop(self) -> None: ...
+    def check(self) -> None: ...
 
 def record_enter(
     scope: tuple[str, Any, bool], dtype_given: bool, file: str, line: int, text: str

@@ -44,12 +44,14 @@ def trace(
         example_inputs: the arguments that it is run with, once; with ``check_trace`` again.
         optimize, check_inputs, check_tolerance, strict, args, kwargs: as ``torch.jit.trace`` takes
             them, ``example_kwarg_inputs`` among them.
+        check_trace: whether PyTorch's check is to run; not where the trace waits for tasks.
 
     Returns:
         A ``ScriptFunction`` or ``ScriptModule``, as :func:`script` returns them.
 
     Raises:
-        AutocastError: a scope that cannot be known when compiling, with the line.
+        AutocastError: a scope that cannot be known when compiling, with the line; an operator that
+            ran in a state that no ``torch.autocast`` has made.
         TracingCheckError, RuntimeError: what ``torch.jit.trace`` raises.
     """
     return _traced(
@@ -105,19 +107,32 @@ def trace_module(
 
 
 def _traced(
-    original: Callable[..., Any], methods: list[str], func: Any, *args: Any, **kwargs: Any
+    original: Callable[..., Any],
+    methods: list[str],
+    func: Any,
+    inputs: Any,
+    optimize: Any,
+    check_trace: bool,
+    *args: Any,
+    **kwargs: Any,
 ) -> Any:
+    def run(check_trace: bool) -> Any:
+        return original(func, inputs, optimize, check_trace, *args, **kwargs)
+
     if getattr(_this_thread, "is_recording", False):  # the check of a trace traces again
-        return original(func, *args, **kwargs)
+        return run(check_trace)
     if isinstance(func, (ScriptModule, ScriptFunction)):
-        return script(original(func, *args, **kwargs))
+        return script(run(check_trace))
     ambient: list[tuple[str, Any, bool]] = [
         (device, torch.get_autocast_dtype(device), True)
         for device in _DEVICES
         if torch.is_autocast_enabled(device)
     ]
-    with _recorded():
-        traced = original(func, *args, **kwargs)
+    with _recorded() as recording:
+        traced = run(check_trace=False)
+        recording.check()
+        if check_trace and not _waits(traced, methods):
+            traced = run(check_trace=True)
     if isinstance(traced, ScriptModule):
         _C.restore_module(traced._c, _decorated.pattern(), methods, ambient)
     else:
@@ -125,8 +140,15 @@ def _traced(
     return script(traced)
 
 
+def _waits(traced: Any, methods: list[str]) -> bool:
+    """Whether it waits for tasks: a trace that is run as it is may then go on in another thread."""
+    is_module = isinstance(traced, ScriptModule)
+    functions = [getattr(traced, name) for name in methods] if is_module else [traced]
+    return any(f.inlined_graph.findAllNodes("aten::wait", recurse=True) for f in functions)
+
+
 @contextlib.contextmanager
-def _recorded() -> Iterator[None]:
+def _recorded() -> Iterator[_C.Recording]:
     """Inside, traces hold their scopes, and nothing but their own casts of weights."""
     with _decorated.lock, contextlib.ExitStack() as undo:
         for name in ("__init__", "__enter__", "__exit__"):
@@ -145,7 +167,7 @@ def _recorded() -> Iterator[None]:
         undo.callback(recording.stop)
         undo.callback(setattr, _this_thread, "is_recording", False)
         _this_thread.is_recording = True
-        yield
+        yield recording
 
 
 def _users_line() -> tuple[str, int, str]:
@@ -170,7 +192,7 @@ def _making(original: Callable[..., None]) -> Callable[..., None]:
 def _entering(original: Callable[..., Any]) -> Callable[..., Any]:
     def __enter__(self: Any) -> Any:
         result = original(self)
-        if torch._C._is_tracing():
+        if getattr(_this_thread, "is_recording", False) and torch._C._is_tracing():
             scope = (self.device, self.fast_dtype, self._enabled)
             number = _C.record_enter(scope, getattr(self, "_dtype_given", True), *_users_line())
             if number is not None:
@@ -183,9 +205,12 @@ def _entering(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _leaving(original: Callable[..., Any]) -> Callable[..., Any]:
     def __exit__(self: Any, *exception: object) -> Any:
+        result = original(self, *exception)
         if self.__dict__.get("_recorded"):
             _C.record_exit(self._recorded.pop())
-        return original(self, *exception)
+            if not self._recorded:
+                del self._recorded
+        return result
 
     return __exit__
 

@@ -26,6 +26,10 @@ std::shared_ptr<torch::jit::Graph> flatten(torch::jit::GraphFunction& function,
                                            const torch::jit::ObjectPtr& self,
                                            bool is_final = false);
 
+// PyTorch's tracer records `_convolution` for conv1d, conv2d and their like, and autocast has no
+// policy for that on CPU: it becomes again what was called.
+void name_convolutions(const std::shared_ptr<torch::jit::Graph>& graph);
+
 // Those folds, again: where constants came in.
 void fold_constants(const std::shared_ptr<torch::jit::Graph>& graph);
 

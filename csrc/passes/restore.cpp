@@ -1,16 +1,17 @@
 #include "passes/restore.h"
 
-#include <torch/csrc/jit/ir/constants.h>
-#include <torch/csrc/jit/passes/graph_rewrite_helper.h>
 #include <torch/csrc/jit/passes/shape_analysis.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
 #include "error.h"
 #include "passes/definitions.h"
 #include "passes/enclose.h"
+#include "passes/flatten.h"
 #include "passes/subgraphs.h"
+#include "runtime/ops.h"
 #include "runtime/record.h"
 
 namespace jit_amp {
@@ -19,27 +20,21 @@ using namespace torch::jit;
 
 namespace {
 
-// A traced convolution has its lists made in the graph, where the rewriting wants constants.
-void make_lists_constant(Graph& graph) {
+bool is_recorded(const Node* node) {
+  return node->kind() == ops::enter || node->kind() == ops::exit ||
+         node->hasAttribute(ops::of_autocast) || node->hasAttribute(ops::instead_of);
+}
+
+// What the author calls by the name of `convolution`, autocast does nothing to.
+void name_convolutions_of_the_author(Graph& graph) {
   for (Node* node : all_nodes(graph)) {
-    if (node->kind() != aten::_convolution) {
-      continue;
-    }
-    const WithInsertPoint here(node);
-    for (size_t i = 0; i < node->inputs().size(); ++i) {
-      const Node* made = node->input(i)->node();
-      c10::List<int64_t> list;
-      if (made->kind() != prim::ListConstruct) {
-        continue;
-      }
-      for (const Value* element : made->inputs()) {
-        if (const auto constant = constant_as<int64_t>(element)) {
-          list.push_back(*constant);
-        }
-      }
-      if (list.size() == made->inputs().size()) {
-        node->replaceInput(i, graph.insertConstant(list));
-      }
+    if (node->kind() == aten::_convolution && node->hasAttribute(ops::instead_of)) {
+      constexpr size_t kArguments = 9;  // of aten::convolution; `_convolution` has switches besides
+      Node* named =
+          node->owningGraph()->create(aten::convolution, node->inputs().slice(0, kArguments), 1);
+      named->insertBefore(node)->copyMetadata(node);
+      node->output()->replaceAllUsesWith(named->output());
+      node->destroy();
     }
   }
 }
@@ -56,7 +51,7 @@ std::set<int64_t> dissolved_scopes(Graph& graph) {
     for (const Node* inside = node->next();
          inside->kind() != ops::exit && inside->kind() != prim::Return; inside = inside->next()) {
       if (inside->kind() != prim::Constant && inside->kind() != prim::ListConstruct &&
-          inside->kind() != ops::enter) {
+          inside->kind() != ops::enter && inside->kind() != ops::cast) {
         ++others;
         is_operator = inside->kind().toQualString() == node->s(ops::instead_of);
       }
@@ -81,9 +76,12 @@ std::map<int64_t, std::string> devices_of_scopes(Graph& graph) {
 // A cast of autocast's that stays is one of what is eligible.
 void decide_at_run_time(Node* cast, const std::string& device) {
   Graph* graph = cast->owningGraph();
-  Node* none = graph->createNone()->insertBefore(cast);
-  std::vector<Value*> operands{cast->input(0), none->output(), none->output()};
-  operands[device == "cpu" ? 1 : 2] = cast->input(1);
+  std::vector<Value*> operands = cast->inputs().vec();
+  if (cast->kind() == aten::to) {
+    Value* none = graph->createNone()->insertBefore(cast)->output();
+    operands = {cast->input(0), none, none};
+    operands[device == "cpu" ? 1 : 2] = cast->input(1);
+  }
   Node* call = graph->create(prim::CallFunction, operands, 1)->insertBefore(cast);
   cast->output()->replaceAllUsesWith(call->output());
   cast->destroy();
@@ -104,14 +102,17 @@ void take_out(Node* node) {
 }  // namespace
 
 void restore(const std::shared_ptr<Graph>& graph, Graph& pattern) {
-  make_lists_constant(*graph);
-  auto same = graph;
-  graph_rewrite_helper::replaceConvolutionWithAtenConv(same);
+  const auto nodes = all_nodes(*graph);
+  if (std::none_of(nodes.begin(), nodes.end(), is_recorded)) {
+    return;
+  }
+  name_convolutions_of_the_author(*graph);
+  name_convolutions(graph);
   const auto dissolved = dissolved_scopes(*graph);
   const auto devices = devices_of_scopes(*graph);
   std::map<int64_t, Value*> objects;
   for (Node* node : all_nodes(*graph)) {
-    if (node->kind() == aten::to && node->hasAttribute(ops::of_autocast)) {
+    if (node->hasAttribute(ops::of_autocast)) {
       const int64_t scope = node->i(ops::of_autocast);
       if (scope == ops::of_the_operator || dissolved.count(scope)) {
         node->output()->replaceAllUsesWith(node->input(0));

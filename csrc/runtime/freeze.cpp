@@ -189,7 +189,7 @@ const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsaf
 // PyTorch's freezing leaves constants that are the given module's own tensors: what is loaded or
 // trained into the module later would be in one half of the artefact, that which is not cast. What
 // the graph writes to stays what it is, to whoever else has it.
-void own_constants(const std::shared_ptr<Graph>& graph, const Module& module) {
+void own_constants(const std::vector<std::shared_ptr<Graph>>& methods, const Module& module) {
   c10::IValue::HashAliasedIValues given;
   c10::IValue(module._ivalue()).getSubValues(given);
   std::unordered_set<const void*> shared;
@@ -199,7 +199,10 @@ void own_constants(const std::shared_ptr<Graph>& graph, const Module& module) {
     }
   }
   std::unordered_set<const void*> written;
-  if (may_write(graph->block())) {
+  for (const auto& graph : methods) {
+    if (!may_write(graph->block())) {
+      continue;
+    }
     mark_loops(*graph);
     const AliasDb aliases(graph);
     for (Node* node : all_nodes(*graph)) {
@@ -210,8 +213,11 @@ void own_constants(const std::shared_ptr<Graph>& graph, const Module& module) {
     unmark_loops(*graph);
   }
   std::unordered_map<const void*, at::Tensor> copies;
-  for (Node* node : all_nodes(*graph)) {
-    if (holds_tensor(node) && shared.count(storage_of(node->t(attr::value)))) {
+  for (const auto& graph : methods) {
+    for (Node* node : all_nodes(*graph)) {
+      if (!holds_tensor(node) || !shared.count(storage_of(node->t(attr::value)))) {
+        continue;
+      }
       const at::Tensor tensor = node->t(attr::value).detach();
       at::Tensor& copy = copies[node->t(attr::value).unsafeGetTensorImpl()];
       if (!copy.defined()) {
@@ -273,6 +279,7 @@ Module freeze(const Module& module, const std::vector<std::string>& preserved_at
   }
   Module frozen = freeze_module(copy, preserved_attrs);
   std::unordered_set<GraphFunction*> done;
+  std::vector<std::shared_ptr<Graph>> graphs;
   for (const Kept& kept : methods) {
     GraphFunction* function = function_of(frozen, kept);
     if (!function || !done.insert(function).second) {
@@ -300,8 +307,9 @@ Module freeze(const Module& module, const std::vector<std::string>& preserved_at
     seal(graph, facts);
     OptimizeFrozenGraph(graph, /*optimize_numerics=*/false);
     ship(*graph);
-    own_constants(graph, module);
+    graphs.push_back(graph);
   }
+  own_constants(graphs, module);
   return frozen;
 }
 

@@ -7,6 +7,9 @@
 #include <map>
 #include <vector>
 
+#include "error.h"
+#include "passes/policy.h"
+#include "runtime/ops.h"
 #include "runtime/state.h"
 
 namespace jit_amp {
@@ -63,7 +66,27 @@ int64_t enter(const Around& scope, bool dtype_given) {
   return number;
 }
 
+// The state that torch.autocast objects have made, and what ran in another one first.
+struct Expected {
+  std::array<bool, 2> enabled;
+  std::array<c10::ScalarType, 2> dtype;
+  bool operator==(const Expected&) const = default;
+};
+thread_local Expected expected;
+thread_local std::string astray;
+
+Expected state_now() {
+  return {{at::autocast::is_autocast_enabled(kDevices[0]),
+           at::autocast::is_autocast_enabled(kDevices[1])},
+          {at::autocast::get_autocast_dtype(kDevices[0]),
+           at::autocast::get_autocast_dtype(kDevices[1])}};
+}
+
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
+  if (running.empty() && function.operator_name() && astray.empty() && is_tracing() &&
+      !(state_now() == expected)) {
+    astray = function.name();
+  }
   Running now{function.operator_name().has_value(),
               {at::autocast::is_autocast_enabled(kDevices[0]),
                at::autocast::is_autocast_enabled(kDevices[1])},
@@ -78,9 +101,54 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   return nullptr;
 }
 
+// The dtype to which the operator's autocast kernel casts all operands, if it does that.
+std::optional<c10::ScalarType> dtype_of_operands(const c10::OperatorName& name,
+                                                 c10::DeviceType device) {
+  const std::string full =
+      name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+  for (const auto& [overload, policy] : policy_table(device)) {
+    if (overload == full && policy == Policy::lower) {
+      return at::autocast::get_autocast_dtype(device);
+    }
+    if (overload == full && policy == Policy::fp32) {
+      return c10::kFloat;
+    }
+  }
+  return std::nullopt;
+}
+
+// Casts for those operands that did not need one in the example.
+void cast_others(Node* first, const std::string& device, c10::ScalarType dtype, int64_t scope) {
+  Node* const end = trace().insertPoint();
+  const WithInsertPoint here(first);
+  std::map<Value*, Value*> done;
+  for (Node* node = first; node != end; node = node->next()) {
+    for (size_t i = 0; i < node->inputs().size(); ++i) {
+      Value* operand = node->input(i);
+      const bool is_outside =
+          operand->node()->kind() == prim::Param || operand->node()->isBefore(first);
+      if (operand->type()->kind() != c10::TypeKind::TensorType || !is_outside ||
+          operand->node()->hasAttribute(ops::of_autocast)) {
+        continue;
+      }
+      Value*& cast = done[operand];
+      if (!cast) {
+        Value* none = trace().insertConstant(c10::IValue());
+        Value* to = trace().insertConstant(static_cast<int64_t>(dtype));
+        Node* made = trace().insertNode(trace().create(
+            ops::cast, {operand, device == "cpu" ? to : none, device == "cpu" ? none : to}, 1));
+        made->output()->setType(c10::TensorType::get());
+        made->i_(ops::of_autocast, scope);
+        cast = made->output();
+      }
+      node->replaceInput(i, cast);
+    }
+  }
+}
+
 // What the operator's own autocast kernel has recorded: casts, and the operator. Where the tracer
 // records others for it (`_convolution` for conv2d), those ran without autocast.
-void look_at_kernel(const Running& done, c10::Symbol kind) {
+void look_at_kernel(const Running& done, c10::Symbol kind, const c10::OperatorName& name) {
   std::vector<Node*> casts;
   Node* first = nullptr;
   bool is_itself = true;
@@ -98,13 +166,18 @@ void look_at_kernel(const Running& done, c10::Symbol kind) {
   }
   std::vector<int64_t> scopes;
   for (size_t i = 0; i < kDevices.size(); ++i) {
-    if (done.switched_off[i]) {
+    if (!done.switched_off[i]) {
+      continue;
+    }
+    const std::string device = c10::DeviceTypeName(kDevices[i], /*lower_case=*/true);
+    const auto dtype = at::autocast::get_autocast_dtype(kDevices[i]);
+    {
       const WithInsertPoint here(first);
-      scopes.push_back(
-          enter({c10::DeviceTypeName(kDevices[i], /*lower_case=*/true),
-                 static_cast<int64_t>(at::autocast::get_autocast_dtype(kDevices[i])), false},
-                /*dtype_given=*/false));
+      scopes.push_back(enter({device, static_cast<int64_t>(dtype), false}, /*dtype_given=*/false));
       first->prev()->s_(ops::instead_of, kind.toQualString());
+    }
+    if (const auto to = dtype_of_operands(name, kDevices[i])) {
+      cast_others(first, device, *to, scopes.back());
     }
   }
   for (Node* cast : casts) {
@@ -122,8 +195,13 @@ void end(const at::RecordFunction& function, at::ObserverContext*) {
       done.before->owningBlock() != trace().insertPoint()->owningBlock()) {
     return;
   }
+  Node* const last = trace().insertPoint()->prev();
+  if (last != done.before && last->kind() == aten::_convolution &&
+      std::string_view(function.name()) == "aten::convolution" && running.empty()) {
+    last->s_(ops::instead_of, function.name());
+  }
   if (done.is_operator && (done.switched_off[0] || done.switched_off[1])) {
-    look_at_kernel(done, c10::Symbol::fromQualString(function.name()));
+    look_at_kernel(done, c10::Symbol::fromQualString(function.name()), *function.operator_name());
   }
   if (!running.empty() && running.back().is_operator &&
       std::string_view(function.name()) == "aten::to") {
@@ -144,6 +222,7 @@ Operation make_enter(const Node* node) {
                         static_cast<c10::ScalarType>(node->i(ops::dtype))};
   const int64_t scope = node->i(ops::scope);
   return [=](Stack&) {
+    open.erase(scope);
     open[scope] = std::make_unique<Entered>(std::vector<Setting>{setting}, std::nullopt);
   };
 }
@@ -162,7 +241,10 @@ const RegisterOperators operators({
 
 Recording::Recording()
     : handle_(at::addThreadLocalCallback(
-          at::RecordFunctionCallback(begin, end).scopes({at::RecordScope::FUNCTION}))) {}
+          at::RecordFunctionCallback(begin, end).scopes({at::RecordScope::FUNCTION}))) {
+  expected = state_now();
+  astray.clear();
+}
 
 void Recording::stop() {
   if (!handle_) {
@@ -176,11 +258,23 @@ void Recording::stop() {
   }
 }
 
+void Recording::check() const {
+  if (!astray.empty()) {
+    throw AutocastError(
+        c10::str("jit_amp: `", astray,
+                 "` ran, while it was traced, in an autocast state that no "
+                 "torch.autocast has made\n\nInstead: `with torch.autocast(...)`, and not "
+                 "torch.set_autocast_enabled or a guard of PyTorch's own"));
+  }
+}
+
 std::optional<int64_t> record_enter(const Around& scope, bool dtype_given) {
+  expected = state_now();
   return is_tracing() ? std::optional(enter(scope, dtype_given)) : std::nullopt;
 }
 
 void record_exit(int64_t scope) {
+  expected = state_now();
   if (is_tracing()) {
     marker(ops::exit, scope);
   }

@@ -30,11 +30,12 @@ inline const c10::Symbol device_type = c10::Symbol::attr("device_type");
 inline const c10::Symbol dtype = c10::Symbol::attr("dtype");
 inline const c10::Symbol dtype_given = c10::Symbol::attr("dtype_given");
 inline const c10::Symbol enabled = c10::Symbol::attr("enabled");
-// Attribute of an `enter` that autocast's kernel stands behind: the operator that the author
-// called.
+// Attribute of an `enter` that autocast's kernel stands behind, or of a `_convolution`: the
+// operator that the author called.
 inline const c10::Symbol instead_of = c10::Symbol::attr("instead_of");
-// Attribute of an `aten::to` that autocast put in: the number of that scope, or of_the_operator
-// where the operator itself is what was recorded.
+// Attribute of an `aten::to` that autocast put in, or of a `jit_amp::cast` that it would put in for
+// other operands: the number of that scope, or of_the_operator where the operator itself is what
+// was recorded.
 inline const c10::Symbol of_autocast = c10::Symbol::attr("of_autocast");
 inline constexpr int64_t of_the_operator = -1;
 
@@ -48,6 +49,8 @@ class Recording {
   Recording();
   ~Recording() { stop(); }
   void stop();
+  // Throws AutocastError: an operator was traced in a state that no recorded scope has made.
+  void check() const;
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
 

@@ -377,7 +377,7 @@ def test_preserved_modules_of_one_class() -> None:
     model = TwoBehind(Bare(), InHalf()).eval()
     assert_same(jit_amp.freeze(model, example_inputs=(x,))(x), model(x), "not preserved")
     with pytest.raises(
-        jit_amp.AutocastError, match="`two.forward` is to be preserved, and is other"
+        jit_amp.AutocastError, match=r"`two\.forward` is to be preserved, and is other"
     ):
         jit_amp.freeze(model, ["one", "two"])
 

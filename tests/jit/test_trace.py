@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import threading
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -168,6 +169,110 @@ def test_autocasts_casts_are_not_part_of_the_trace(
     else:
         for call in range(3):
             assert_same(function_traced(*inputs), expected, f"call {call + 1}")
+
+
+def convolutions(x: Tensor, w: Tensor):
+    """What the tracer records as others, and what autocast leaves alone under a like name."""
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return (
+            F.conv1d(x, w, padding="same"),
+            F.conv1d(x[0], w),
+            F.conv2d(x[None], w[:, :2, None]),
+            F.conv_transpose1d(x, w),
+            torch.convolution(x, w, None, [1], [0], [1], False, [0], 1),
+        )
+
+
+@pytest.mark.parametrize("example", [F32, BF16, F16, F64])
+def test_convolutions(example: torch.dtype) -> None:
+    x, w = torch.randn(2, 4, 6), torch.randn(4, 4, 3)
+    function = jit_amp.trace(convolutions, (x.to(example), w.to(example)), check_trace=False)
+    for dtype in (F32, BF16, F16, F64):
+        inputs = x.to(dtype), w.to(dtype)
+        for _ in range(3):
+            assert_same(function(*inputs), convolutions(*inputs), f"{example}, {dtype}")
+
+
+def waits_for_a_convolution(x: Tensor, w: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        task = torch.jit.fork(F.conv1d, x, w)
+        other = torch.jit.fork(F.linear, x[0], x[1])
+        return torch.jit.wait(task), torch.jit.wait(other), x @ x.transpose(1, 2)
+
+
+def test_tasks() -> None:
+    """The check of a trace that waits would go on in another thread, with the scopes left here."""
+    inputs = torch.randn(2, 4, 6), torch.randn(4, 4, 3)
+    for _ in range(3):
+        function = jit_amp.trace(waits_for_a_convolution, inputs)
+        assert not torch.is_autocast_enabled("cpu")
+    assert_parity_with(waits_for_a_convolution, function, inputs)
+
+
+@pytest.mark.parametrize("how", ["set_autocast_enabled", "set_autocast_dtype", "a guard"])
+def test_a_state_that_no_scope_has_made_is_refused(how: str) -> None:
+    def strays(x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+            if how == "a guard":
+                with torch._C._DisableAutocast():
+                    return y, x @ x
+            if how == "set_autocast_dtype":
+                torch.set_autocast_dtype("cpu", torch.float16)
+            else:
+                torch.set_autocast_enabled("cpu", False)
+            return y, x @ x
+
+    with pytest.raises(
+        jit_amp.AutocastError, match="`aten::matmul` ran, while it was traced, in an"
+    ):
+        jit_amp.trace(strays, matrix())
+
+
+def test_another_threads_plain_trace_is_pytorchs() -> None:
+    graphs: list[str] = []
+
+    def elsewhere() -> None:
+        plain = torch.jit.trace(nested, (matrix(), matrix(1)), check_trace=False)
+        graphs.append(str(plain.graph))
+
+    def starts_a_thread(x: Tensor):
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return x @ x
+
+    with known_warnings_ignored():
+        jit_amp.trace(starts_a_thread, matrix(), check_trace=False)
+    assert graphs and "jit_amp::" not in graphs[0] and "of_autocast" not in graphs[0]
+
+
+class HoldsATrace(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.inner(x)
+
+
+@pytest.mark.parametrize("trace", [torch.jit.trace, jit_amp.trace])
+@torch.no_grad()
+def test_a_submodule_that_was_traced_stays_as_it_is(trace: Callable[..., Any]) -> None:
+    model, x = nn.Conv2d(3, 3, 1), torch.randn(1, 3, 4, 4)
+    inner = trace(model, x)
+    before = str(inner.graph)
+    outer = jit_amp.trace(HoldsATrace(inner), x)
+    assert str(inner.graph) == before
+    assert outer(x).dtype == HoldsATrace(model)(x).dtype == BF16
+
+
+def test_a_scope_object_is_as_it_was() -> None:
+    before = set(vars(made_before)) - {"prev", "prev_cache_enabled", "prev_fastdtype"}
+    traced(enters_what_was_made_before, matrix(), matrix(1))
+    assert set(vars(made_before)) - {"prev", "prev_cache_enabled", "prev_fastdtype"} == before
 
 
 def test_a_trace_has_the_source_of_a_script() -> None:
