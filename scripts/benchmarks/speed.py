@@ -190,9 +190,10 @@ def measure(name: str, forms: list[str], rounds: int, under: Under) -> dict[str,
     runs[LIMIT] = matrix_product(under)
     seconds: dict[str, list[float]] = {form: [] for form in runs}
     say(f"{name}: {rounds} rounds of {calls} calls each")
-    for _ in range(rounds):
-        for form, run in runs.items():
-            seconds[form].append(timed(run, x, 1 if form == LIMIT else calls, under))
+    for number in range(rounds):
+        turn = number % len(runs)  # each form comes after every other
+        for form in [*list(runs)[turn:], *list(runs)[:turn]]:
+            seconds[form].append(timed(runs[form], x, 1 if form == LIMIT else calls, under))
     median = {form: statistics.median(taken) for form, taken in seconds.items()}
     median[LIMIT] *= count.get_total_flops() / (2 * MATRIX**3)
     found.update({form: median[EAGER] / taken for form, taken in median.items()})
