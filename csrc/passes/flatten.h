@@ -5,7 +5,7 @@
 // reads. Calls that cannot be known when compiling (interfaces, Python) stay. The function and its
 // callees are left as they are. Afterwards the cheap folds that PyTorch itself does before running
 // are done (`is None` checks, constant conditions), so that a constant handed through helpers is
-// one.
+// one. Convolutions of a trace have their names again.
 //
 // Preserved: source ranges and call stacks, which errors show. Must run before:
 // scopes.

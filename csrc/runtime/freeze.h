@@ -1,9 +1,10 @@
 // freeze: a module as an artefact of stock operators.
 //
-// flatten, scopes and lower on every kept method; PyTorch's freezing; conv and linear with batch
-// norm folded while the weights still are float32; then decompose, facts and seal, after which the
-// weights are constants in the dtype that they are used in. Facts are taken from examples only
-// where seal can check every input of forward that they rest on.
+// flatten, scopes and lower on every kept method; PyTorch's freezing; batch norms and arithmetic
+// with numbers folded into conv and linear while the weights still are float32; then decompose,
+// facts and seal, after which the weights are constants in the dtype that they are used in; then
+// ship. Constants are the artefact's own, but for those that it writes to. Facts are taken from
+// examples only where seal can check every input of forward that they rest on.
 #pragma once
 
 #include <ATen/core/stack.h>

@@ -1,6 +1,7 @@
 """How fast the forms of a model run, as ratios to eager autocast.
 
-Rounds are interleaved: each runs every form once, after a warm-up of each; medians are compared.
+Rounds are interleaved: each gives every form a turn of some calls, after a warm-up of each, in an
+order that rotates; medians are compared.
 On CPU in bfloat16; where there is a GPU, `--device cuda` runs the forms it has in float16.
 """
 

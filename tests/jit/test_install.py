@@ -19,7 +19,7 @@ import jit_amp
 from .support import AMBIENTS, DEFAULT, assert_same, known_warnings_ignored
 
 BF16, F32 = torch.bfloat16, torch.float32
-NAMES = ("script", "trace", "freeze", "load")
+NAMES = ("script", "trace", "trace_module", "freeze", "load", "optimize_for_inference")
 PYTORCHS = {name: getattr(torch.jit, name) for name in NAMES}
 
 
