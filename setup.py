@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from setuptools import setup
+from torch.utils import cpp_extension
 from torch.utils.cpp_extension import BuildExtension, CppExtension
 
 ROOT = Path(__file__).parent
@@ -35,7 +36,9 @@ class Build(BuildExtension):
         super().build_extension(ext)
 
 
-if shutil.which("ccache") and "CXX" not in os.environ:
+# Newer releases of torch put ccache in front of the compiler themselves.
+wraps = hasattr(cpp_extension, "_wrap_compiler")
+if shutil.which("ccache") and "CXX" not in os.environ and not wraps:
     os.environ["CXX"] = "ccache g++"
 
 setup(
