@@ -18,12 +18,11 @@ def eligible(x: Tensor) -> bool:
 def cast(x: Tensor, cpu: Optional[int], cuda: Optional[int]) -> Tensor:
     floating = eligible(x)
     dtype = x.dtype
-    on_cuda = x.is_cuda
     if cpu is not None:
-        if floating & (not on_cuda) & (dtype != cpu):
+        if floating & x.is_cpu & (dtype != cpu):
             x = x.to(cpu)
     if cuda is not None:
-        if floating & on_cuda & (dtype != cuda):
+        if floating & x.is_cuda & (dtype != cuda):
             x = x.to(cuda)
     return x
 
@@ -39,7 +38,7 @@ def cast_list(xs: List[Tensor], cpu: Optional[int], cuda: Optional[int]) -> List
     return out
 
 def wider(x: Tensor, result: int, lower: int, device: str) -> int:
-    if (x.is_cuda == (device == "cuda")) & eligible(x):
+    if (x.is_cuda if device == "cuda" else x.is_cpu) & eligible(x):
         if x.dtype == 6:
             result = 6
         else:

@@ -11,8 +11,10 @@
 
 #include "error.h"
 #include "passes/definitions.h"
+#include "passes/inputs.h"
 #include "passes/loops.h"
 #include "passes/policy.h"
+#include "passes/specialize.h"
 #include "passes/subgraphs.h"
 #include "runtime/ops.h"
 
@@ -23,8 +25,8 @@ using namespace torch::jit;
 
 class Sealer {
  public:
-  Sealer(const std::shared_ptr<Graph>& graph, const Facts& facts)
-      : graph_(graph), facts_(facts), aliases_(graph) {
+  Sealer(const std::shared_ptr<Graph>& graph, const Facts& facts, const std::vector<Known>& inputs, bool by_example)
+      : graph_(graph), facts_(facts), inputs_(inputs), by_example_(by_example), aliases_(graph) {
     for (Node* node : all_nodes(*graph)) {
       if (node->kind() == prim::ListConstruct && node->owningGraph() == graph.get() &&
           !aliases_.hasWriters(node->output())) {
@@ -42,6 +44,8 @@ class Sealer {
     for (Node* node : all_nodes(*graph_)) {
       if (node->kind() == ops::cast) {
         simplify(node);
+      } else if (node->kind() == ops::widest) {
+        settle(node);
       }
     }
     for (Node* node : all_nodes(*graph_)) {
@@ -53,8 +57,8 @@ class Sealer {
       }
     }
     for (Node* node : all_nodes(*graph_)) {
-      if (node->kind() == ops::cast) {
-        drop_round_trip(node);
+      if (node->kind() == ops::cast && !drop_round_trip(node)) {
+        decide(node);
       }
     }
     for (Node* node : all_nodes(*graph_)) {
@@ -64,27 +68,10 @@ class Sealer {
         define(node, name);
       }
     }
-    answer_questions();
     check_inputs();
   }
 
  private:
-  // What the author's code asks of a tensor whose dtype and device are known.
-  void answer_questions() {
-    for (Node* node : all_nodes(*graph_)) {
-      const bool is_name = node->kind() == c10::Symbol::prim("type") &&
-                           node->input()->node()->kind() == prim::device;
-      const Node* question = is_name ? node->input()->node() : node;
-      if (question->inputs().size() != 1) {
-        continue;
-      }
-      if (const auto known = answer(node->kind(), facts_.of(question->input()))) {
-        const WithInsertPoint here(node);
-        node->output()->replaceAllUsesWith(node->owningGraph()->insertConstant(*known));
-      }
-    }
-  }
-
   bool known_off(const Value* value, c10::DeviceType device) const {
     if (!value->type()->isSubtypeOf(*c10::OptionalType::ofTensor())) {
       return value->type()->isSubtypeOf(*c10::NumberType::get()) ||
@@ -156,25 +143,75 @@ class Sealer {
     cast->destroy();
   }
 
+  // The dtype that the promote policy casts to, where it is known.
+  void settle(Node* widest) {
+    if (const auto known = widest_of(widest, facts_)) {
+      const WithInsertPoint here(widest);
+      widest->output()->replaceAllUsesWith(
+          widest->owningGraph()->insertConstant(static_cast<int64_t>(*known)));
+    }
+  }
+
   // A value that was widened to float32 and is cast back is what it was. The other way round it
-  // would not be: that rounds.
-  void drop_round_trip(Node* cast) {
+  // would not be: that rounds. Returns whether the cast is gone.
+  bool drop_round_trip(Node* cast) {
     Value* wide = cast->input(0);
     if (wide->node()->kind() != aten::to && wide->node()->kind() != ops::cast) {
-      return;
+      return false;
     }
     Value* source = wide->node()->input(0);
     const Fact before = facts_.of(source);
-    if (!before.dtype || !before.device || facts_.of(wide).dtype != c10::kFloat ||
-        (*before.dtype != c10::kBFloat16 && *before.dtype != c10::kHalf)) {
-      return;
+    if (!before.dtype() || !before.device || facts_.of(wide).dtype() != c10::kFloat ||
+        (*before.dtype() != c10::kBFloat16 && *before.dtype() != c10::kHalf)) {
+      return false;
     }
     const auto target = toIValue(cast->input(*before.device == c10::DeviceType::CPU ? 1 : 2));
-    if (target && target->isInt() && *before.dtype == c10::ScalarType(target->toInt()) &&
-        !aliases_.hasWriters(source) && !aliases_.hasWriters(wide)) {
-      cast->output()->replaceAllUsesWith(source);
-      cast->destroy();
+    if (!target || !target->isInt() || *before.dtype() != c10::ScalarType(target->toInt()) ||
+        aliases_.hasWriters(source) || aliases_.hasWriters(wide)) {
+      return false;
     }
+    cast->output()->replaceAllUsesWith(source);
+    cast->destroy();
+    return true;
+  }
+
+  // A cast of a tensor that is idle, or sure to be eligible, asks nothing at run time.
+  void decide(Node* cast) {
+    Value* source = cast->input(0);
+    const Known& known = facts_.known(source);
+    const auto become = [&](Value* value) {
+      cast->output()->replaceAllUsesWith(value);
+      cast->destroy();
+    };
+    if (known.kind == Known::none) {
+      become(source);
+      return;
+    }
+    if (known.kind != Known::tensor || known.maybe_none || !known.fact.device) {
+      return;
+    }
+    const DTypes dtypes = known.fact.dtypes;
+    const auto device = *known.fact.device;
+    Value* target = device == c10::kCPU    ? cast->input(1)
+                    : device == c10::kCUDA ? cast->input(2)
+                                           : nullptr;
+    if (!target || target->mustBeNone() || (dtypes & DTypes::eligible()).is_empty()) {
+      become(source);
+      return;
+    }
+    const auto to = toIValue(target);
+    if (!to || !to->isInt() || !dtypes.within(DTypes::eligible())) {
+      return;
+    }
+    if (dtypes == DTypes::only(static_cast<c10::ScalarType>(to->toInt()))) {
+      become(source);
+      return;
+    }
+    Graph* graph = cast->owningGraph();
+    const WithInsertPoint here(cast);
+    Value* converted = graph->insert(aten::to, {source, target, false, false, c10::IValue()});
+    converted->node()->copyMetadata(cast);
+    become(converted);
   }
 
   static const char* definition_of(const Node* node) {
@@ -224,62 +261,63 @@ class Sealer {
     }
   }
 
-  // What an operator that asks something of a tensor gives for one of which `fact` is known.
-  static std::optional<c10::IValue> answer(c10::Symbol question, const Fact& fact) {
-    if (question == prim::dtype && fact.dtype) {
-      return static_cast<int64_t>(*fact.dtype);
-    }
-    if (question == aten::is_floating_point && fact.dtype) {
-      return c10::isFloatingType(*fact.dtype);
-    }
-    if (question == prim::is_cuda && fact.device) {
-      return *fact.device == c10::DeviceType::CUDA;
-    }
-    if (question == c10::Symbol::prim("type") && fact.device) {
-      return c10::DeviceTypeName(*fact.device, /*lower_case=*/true);
-    }
-    return std::nullopt;
-  }
-
   // Questions about `value` that `fact` answers become constants.
   static void answer(Graph& graph, const Value* value, const Fact& fact) {
     for (const Use& use : std::vector<Use>(value->uses())) {
-      if (const auto known = answer(use.user->kind(), fact)) {
+      if (const auto known = jit_amp::answer(use.user, fact)) {
         const WithInsertPoint here(use.user);
         use.user->output()->replaceAllUsesWith(graph.insertConstant(*known));
       }
     }
   }
 
+  // What the facts rest on.
   void check_inputs() {
     const WithInsertPoint begin(*graph_->nodes().begin());
-    for (size_t i = 0; i < facts_.inputs.size(); ++i) {
+    for (size_t i = 0; i < inputs_.size(); ++i) {
       Value* value = graph_->inputs()[i];
-      if (facts_.inputs[i].is_known()) {
-        const auto check = check_of(facts_.inputs[i], value->type(), value->debugNameBase());
-        if (!check.empty()) {
-          insert_check(*graph_, check, "check", {value});
-        }
+      const auto check = check_of(inputs_[i], value->type(), value->debugNameBase(),
+                                  by_example_);
+      if (!check.empty()) {
+        insert_check(*graph_, check, "check", {value});
       }
     }
   }
 
   std::shared_ptr<Graph> graph_;
   const Facts& facts_;
+  const std::vector<Known>& inputs_;
+  const bool by_example_;
   const AliasDb aliases_;         // of the graph as it came
   std::set<size_t> fixed_lists_;  // numbers of the lists of graph_ that nothing appends to
 };
 
+// A check of jit_amp's own that fails for every input that is let in.
+void refuse_what_always_raises(Graph& graph) {
+  for (const Node* node : graph.nodes()) {
+    if (node->kind() != prim::RaiseException) {
+      continue;
+    }
+    const auto text = constant_as<std::string>(node->input(0));
+    const std::string before = "AssertionError: ";
+    if (text && text->rfind(before + "jit_amp: ", 0) == 0) {
+      throw AutocastError(text->substr(before.size()));
+    }
+  }
+}
+
 }  // namespace
 
-void seal(std::shared_ptr<torch::jit::Graph>& graph, const Facts& facts) {
-  Sealer(graph, facts).run();
+void seal(std::shared_ptr<torch::jit::Graph>& graph, const Facts& facts,
+          const std::vector<Known>& inputs, bool by_example) {
+  Sealer(graph, facts, inputs, by_example).run();
   unmark_loops(*graph);
   PeepholeOptimize(graph, /*disable_shape_peepholes=*/true);
   ConstantPropagation(graph);
   PeepholeOptimize(graph, /*disable_shape_peepholes=*/true);
   EliminateDeadCode(graph);
   ConstantPooling(graph);
+  refuse_what_always_raises(*graph);
 }
 
 }  // namespace jit_amp
