@@ -145,7 +145,11 @@ Policy policy_of(const Node* node, c10::DeviceType device) {
   if (!schema || node->kind() == prim::PythonOp) {
     return Policy::opaque;
   }
-  const c10::OperatorName name = schema->operator_name();
+  return policy_of(*schema, device);
+}
+
+Policy policy_of(const c10::FunctionSchema& schema, c10::DeviceType device) {
+  const c10::OperatorName name = schema.operator_name();
   if (auto policy = stated_for(name, device)) {
     return *policy;
   }
@@ -159,13 +163,19 @@ Policy policy_of(const Node* node, c10::DeviceType device) {
     return found == known.end() ? Policy::opaque : found->second;
   }
   // An operator of TorchScript alone that takes no tensor can reach none that autocast casts.
-  if (!handle && !takes_tensor(*schema)) {
+  if (!handle && !takes_tensor(schema)) {
     return Policy::untouched;
   }
-  const Reach reach = reach_of(name, device);
-  return reach == Reach::nothing   ? Policy::untouched
-         : reach == Reach::promote ? Policy::promote_inside
-                                   : Policy::opaque;
+  switch (reach_of(name, device)) {
+    case Reach::nothing:
+      return Policy::untouched;
+    case Reach::parts:
+      return Policy::promote_parts;
+    case Reach::promote:
+      return Policy::promote_inside;
+    default:
+      return Policy::opaque;
+  }
 }
 
 void state_policy(const std::string& name, c10::DeviceType device, Policy policy) {
@@ -188,6 +198,7 @@ constexpr std::pair<Policy, const char*> kNames[]{
     {Policy::fp32_append_dtype, "fp32_append_dtype"},
     {Policy::promote, "promote"},
     {Policy::promote_inside, "promote_inside"},
+    {Policy::promote_parts, "promote_parts"},
     {Policy::banned, "banned"},
 };
 }  // namespace

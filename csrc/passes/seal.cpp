@@ -14,7 +14,7 @@
 #include "passes/inputs.h"
 #include "passes/loops.h"
 #include "passes/policy.h"
-#include "passes/specialize.h"
+#include "passes/answers.h"
 #include "passes/subgraphs.h"
 #include "runtime/ops.h"
 

@@ -6,7 +6,7 @@
 // graph begins with a check that its inputs are what the facts take for granted.
 //
 // An opaque node (`jit_amp::scoped`) that the facts do not free of its scope is refused with an
-// AutocastError at its line. Must run after: lower (as Product::exported), specialize.
+// AutocastError at its line. Must run after: lower (as Product::exported), answers.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

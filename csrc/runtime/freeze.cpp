@@ -22,7 +22,7 @@
 #include "passes/lower.h"
 #include "passes/seal.h"
 #include "passes/ship.h"
-#include "passes/specialize.h"
+#include "passes/answers.h"
 #include "passes/subgraphs.h"
 #include "runtime/attach.h"
 #include "runtime/graphs.h"
@@ -254,7 +254,7 @@ std::vector<Known> inputs_of(const Graph& graph, const std::vector<Stack>& examp
 // more does.
 Facts settled(std::shared_ptr<Graph>& graph, const std::vector<Known>& inputs) {
   Facts facts = find_facts(graph, inputs);
-  while (specialize(graph, facts)) {
+  while (answer_questions(graph, facts)) {
     facts = find_facts(graph, inputs);
   }
   return facts;

@@ -1,4 +1,4 @@
-// specialize: what the program asks of its tensors, answered where the facts know.
+// answers: what the program asks of its tensors, answered where the facts know.
 //
 // `x.dtype`, `x.is_floating_point()`, `x.device.type`, `x is None` and the like become constants,
 // and PyTorch's constant propagation takes the branches that this decides. The facts hold for every
@@ -16,7 +16,7 @@
 
 namespace jit_amp {
 
-bool specialize(std::shared_ptr<torch::jit::Graph>& graph, const Facts& facts);
+bool answer_questions(std::shared_ptr<torch::jit::Graph>& graph, const Facts& facts);
 
 // What `node` gives, if it asks something of a tensor of which `fact` is known; nothing else.
 std::optional<c10::IValue> answer(const torch::jit::Node* node, const Fact& fact);

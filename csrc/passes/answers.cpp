@@ -1,4 +1,4 @@
-#include "passes/specialize.h"
+#include "passes/answers.h"
 
 #include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/passes/peephole.h>
@@ -69,7 +69,7 @@ std::optional<c10::IValue> answer(const Node* node, const Fact& fact) {
   return std::nullopt;
 }
 
-bool specialize(std::shared_ptr<Graph>& graph, const Facts& facts) {
+bool answer_questions(std::shared_ptr<Graph>& graph, const Facts& facts) {
   bool changed = false;
   for (Node* node : all_nodes(*graph)) {
     if (node->outputs().size() != 1 || !node->output()->hasUses()) {
