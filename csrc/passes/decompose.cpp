@@ -152,7 +152,7 @@ void check_contracted(Node* einsum, const std::vector<int64_t>& dimensions) {
   Graph* graph = einsum->owningGraph();
   const WithInsertPoint here(einsum);
   for (const int64_t dimension : dimensions) {
-    insert_check(*graph, kComposites, "check_contracted",
+    insert_check(*graph, kProductComposites, "check_contracted",
                  {list->input(0), graph->insertConstant(dimension)});
   }
 }
@@ -163,21 +163,33 @@ bool is_for_cpu_alone(const State& state) {
   });
 }
 
-// The name of the wrapped node's definition, if it has one that holds for the state.
-std::optional<std::string> definition_of(Node* scoped, const State& state) {
-  const Node* node = wrapped_node(scoped);
-  const c10::FunctionSchema* schema = node->maybeSchema();
-  if (!schema || !node->kind().is_aten() ||
-      (!schema->overload_name().empty() && schema->overload_name() != "input")) {
-    return std::nullopt;
-  }
-  const std::string name = node->kind().toUnqualString();
-  // On CUDA, recurrent networks and the fused encoder layer are other code.
-  const bool for_any_device = name == "pad" || name == "nll_loss_nd";
-  if (!has_definition(kComposites, name) || !(for_any_device || is_for_cpu_alone(state))) {
-    return std::nullopt;
-  }
-  return name;
+// The sources of definitions, and where each holds. The first that does and has the operator is it.
+struct Source {
+  const char* text;
+  bool (*holds)(const c10::FunctionSchema& op, const State& state);
+};
+
+bool on_any_device(const c10::FunctionSchema&, const State&) { return true; }
+bool on_cpu_alone(const c10::FunctionSchema&, const State& state) {
+  return is_for_cpu_alone(state);
+}
+// What CUDA's autocast alone does to an operator.
+bool on_cuda(const c10::FunctionSchema& op, const State& state) {
+  return !state.active(at::kCPU) || policy_of(op, at::kCPU) == Policy::untouched;
+}
+
+constexpr Source kSources[]{
+    {kLossComposites, on_any_device},
+    {kNormComposites, on_cuda},
+    {kPaddingComposites, on_any_device},
+    {kRecurrentCompositesOnCpu, on_cpu_alone},
+    {kTransformerCompositesOnCpu, on_cpu_alone},
+};
+
+// The name that an operator's definition has: definitions.h.
+std::string name_of_definition(const c10::FunctionSchema& schema) {
+  const std::string name = c10::Symbol::fromQualString(schema.name()).toUnqualString();
+  return schema.overload_name().empty() ? name : name + "__" + schema.overload_name();
 }
 
 void decompose(Node* scoped) {
@@ -191,7 +203,7 @@ void decompose(Node* scoped) {
     const WithInsertPoint here(node);
     const auto dtype = static_cast<int64_t>(*state.at(at::kCPU).dtype);
     Graph* graph = node->owningGraph();
-    insert_check(*graph, kComposites, "check_onednn",
+    insert_check(*graph, kRecurrentCompositesOnCpu, "check_onednn",
                  {node->namedInput("input"), graph->insertConstant(dtype)});
     lower_operands(node, state);
     return;
@@ -207,19 +219,25 @@ void decompose(Node* scoped) {
     }
     return;
   }
-  if (policy_of(wrapped_node(scoped), at::kCUDA) == Policy::fp32_append_dtype &&
-      (!state.at(at::kCPU).enabled ||
-       policy_of(wrapped_node(scoped), at::kCPU) == Policy::untouched)) {
-    const auto overload = wrapped_node(scoped)->schema().overload_name();
-    const std::string name = "norm_" + overload;
-    Node* node = unwrap(scoped);
-    replace_by(node, kDefinitions, name, *definition(kDefinitions, name));
+  const Node* wrapped = wrapped_node(scoped);
+  const c10::FunctionSchema* schema = wrapped->maybeSchema();
+  if (!schema || !wrapped->kind().is_aten()) {
     return;
   }
-  if (const auto name = definition_of(scoped, state)) {
-    auto body = definition(kComposites, *name);
-    lower(body, find_scopes(*body, state), state, Product::exported);
-    replace_by(unwrap(scoped), kComposites, *name, *body);
+  const std::string name = name_of_definition(*schema);
+  for (const Source& source : kSources) {
+    if (has_definition(source.text, name) && source.holds(*schema, state)) {
+      auto body = definition(source.text, name);
+      Scopes scopes = find_scopes(*body, state);
+      for (const Node* node : all_nodes(*body)) {
+        if (node->kind() == wrapped->kind()) {
+          scopes.state.erase(node);
+        }
+      }
+      lower(body, scopes, state, Product::exported);
+      replace_by(unwrap(scoped), source.text, name, *body);
+      return;
+    }
   }
 }
 
@@ -231,6 +249,14 @@ void decompose(const std::shared_ptr<torch::jit::Graph>& graph) {
       decompose(node);
     }
   }
+}
+
+bool is_decomposed(const c10::FunctionSchema& op, c10::DeviceType device) {
+  State state;
+  state.devices[device] = {true, c10::kBFloat16};
+  return std::any_of(std::begin(kSources), std::end(kSources), [&](const Source& source) {
+    return has_definition(source.text, name_of_definition(op)) && source.holds(op, state);
+  });
 }
 
 }  // namespace jit_amp
