@@ -168,6 +168,28 @@ def samples() -> Iterator[tuple[str, Callable[[], Any]]]:
         yield name, lambda op=getattr(aten, name), n=n: op(x, torch.zeros(3, 4), *gates[n])
     yield "lstm_cell", lambda: aten.lstm_cell(x, [torch.zeros(3, 4), torch.zeros(3, 4)], *gates[4])
 
+    # Attention and transformers, whole.
+    tokens, wide = torch.randn(2, 3, 8), [torch.randn(24, 8), torch.randn(24), torch.randn(8, 8), torch.randn(8)]
+    for mask, average in ((None, True), (torch.zeros(2, 3, dtype=torch.bool), False)):
+        yield "_native_multi_head_attention", lambda m=mask, a=average: aten._native_multi_head_attention(
+            tokens, tokens, tokens, 8, 2, *wide, m, a, a, None if m is None else 1)  # fmt: skip
+        yield "_transformer_encoder_layer_fwd", lambda m=mask, a=average: aten._transformer_encoder_layer_fwd(
+            tokens, 8, 2, *wide, a, a, 1e-5, torch.ones(8), torch.zeros(8), torch.ones(8), torch.zeros(8),
+            torch.randn(16, 8), torch.randn(16), torch.randn(8, 16), torch.randn(8), m,
+            None if m is None else 1)  # fmt: skip
+    yield "_addmm_activation", lambda: aten._addmm_activation(torch.randn(5), x, torch.randn(4, 5))
+    yield "_transform_bias_rescale_qkv", lambda: aten._transform_bias_rescale_qkv(
+        torch.randn(2, 3, 24), torch.randn(24), 2)  # fmt: skip
+    yield "_masked_softmax", lambda: aten._masked_softmax(x, x > 0)
+    yield "_euclidean_dist", lambda: aten._euclidean_dist(x, x)
+    yield "conv_tbc", lambda: aten.conv_tbc(torch.randn(5, 2, 4), torch.randn(3, 4, 4), w)
+    yield "_weight_norm", lambda: aten._weight_norm(x, torch.rand(3, 1), 0)
+    yield "_weight_norm_interface", lambda: aten._weight_norm_interface(x, torch.rand(3, 1), 0)
+    yield "split_with_sizes_copy", lambda: aten.chunk(x, 3, 1)
+    yield "fft_fftfreq", lambda: (aten.fft_fftfreq(8), aten.fft_rfftfreq(8))
+    yield "fill_diagonal_", lambda: aten.fill_diagonal_(x.clone(), 1.0)
+    yield "_is_all_true", lambda: (aten._is_all_true(x > 0), aten._is_any_true(x > 0))
+
     # Signals, statistics, random numbers.
     window = torch.hann_window(8)
     yield "stft", lambda: aten.stft(torch.randn(2, 32), 8, 4, 8, window, False, True, True)

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
 
 #include "passes/observed.h"
 #include "passes/subgraphs.h"
@@ -19,6 +20,10 @@ using namespace torch::jit;
 using c10::TypeKind;
 
 const Known kNothing;
+
+const auto kExtend = Symbol::aten("extend");
+const auto kPop = Symbol::aten("pop");
+const auto kReverse = Symbol::aten("reverse");
 
 // More ways in which operands may come are not tried one by one.
 constexpr size_t kMostCombinations = 512;
@@ -133,14 +138,26 @@ bool holds_tensors(const c10::TypePtr& type) {
 
 class Analyst {
  public:
-  explicit Analyst(const std::shared_ptr<Graph>& graph) : graph_(graph.get()), aliases_(graph) {}
+  explicit Analyst(const std::shared_ptr<Graph>& graph) : graph_(graph.get()), aliases_(graph) {
+    for (const Node* node : all_nodes(*graph)) {
+      if (node->kind() == prim::SetAttr) {
+        assigned_.emplace(node->input(0)->type(), node->s(attr::name));
+      } else if (node->kind() == prim::GetAttr) {
+        auto& uses = attributes_[name_of(node->output())];
+        uses.insert(uses.end(), node->output()->uses().begin(), node->output()->uses().end());
+      }
+    }
+  }
 
   void run(Graph& graph, const std::vector<Known>& inputs) {
     const auto values = graph.inputs();
     for (size_t i = 0; i < values.size(); ++i) {
-      set(values[i], i < inputs.size() && !is_written(values[i]) ? inputs[i] : Known{});
+      set(values[i], i < inputs.size() ? inputs[i] : Known{});
     }
-    visit(graph.block());
+    do {
+      changed_ = false;
+      visit(graph.block());
+    } while (changed_);
   }
 
   Facts facts;
@@ -149,7 +166,101 @@ class Analyst {
   const Known& of(const Value* value) const { return facts.known(value); }
 
   void set(const Value* value, Known known) {
-    facts.set(value, is_written(value) ? Known{} : std::move(known));
+    facts.set(value, is_written(value) ? of_written(value, std::move(known)) : std::move(known));
+  }
+
+  // A container that is made here, and that only operators which are known to do so write to, holds
+  // what it was made of and what these put into it. That is found later in the graph: what is known
+  // becomes less from one visit to the next, until nothing changes.
+  Known of_written(const Value* value, Known known) {
+    const auto kind = value->node()->kind();
+    const bool is_made = kind == prim::ListConstruct || kind == prim::DictConstruct;
+    const bool is_attribute = kind == prim::GetAttr && known.kind != Known::unknown;
+    if (value->owningGraph() != graph_ || !(is_made || is_attribute)) {
+      return {};
+    }
+    const auto& uses = is_attribute ? attributes_[name_of(value)] : value->uses();
+    std::optional<Known> element;
+    const auto add = [&](const Known& more) { element = element ? join(*element, more) : more; };
+    for (const Known& part : known.parts) {
+      add(part);
+    }
+    for (const Use& use : uses) {
+      const auto put = put_by(use);
+      if (!put || (is_attribute && use.user->kind() == prim::Return)) {
+        return {};
+      }
+      if (*put && facts.has(*put)) {
+        const bool is_list = use.user->kind() == kExtend;
+        add(is_list ? of(*put).element() : of(*put));
+      }
+    }
+    Known now{.kind = value->type()->kind() == TypeKind::ListType ? Known::list : Known::dict};
+    if (facts.has(value)) {
+      for (const Known& part : of(value).parts) {
+        add(part);
+      }
+    }
+    if (element) {
+      now.parts = {*element};
+    }
+    changed_ |= !facts.has(value) || !(of(value) == now);
+    return now;
+  }
+
+  // The module's type and the name of the attribute that a value is. AliasDb takes all that come from
+  // attributes for one, and so do we for one name of one type.
+  static std::pair<c10::TypePtr, std::string> name_of(const Value* attribute) {
+    return {attribute->node()->input()->type(), attribute->node()->s(attr::name)};
+  }
+
+  // What is known of a module's attribute. A list or dictionary holds what it held when the module
+  // was frozen, and what the graph puts into it. A tensor may be moved, or converted, with its
+  // module; one of integers is not converted.
+  Known attribute(const Node* node) const {
+    const Known& owner = of(node->input());
+    if (owner.kind != Known::module || assigned_.count(name_of(node->output()))) {
+      return {};
+    }
+    Known known = owner.at(c10::IValue(node->s(attr::name)));
+    const bool is_floating = known.kind == Known::tensor &&
+                             !(known.fact.dtypes & DTypes::floating()).is_empty();
+    return is_floating ? Known{} : known;
+  }
+
+  // What a use of a container puts into it: null if nothing. Nothing at all for a use after which it
+  // may be in other hands.
+  static std::optional<const Value*> put_by(const Use& use) {
+    Node* node = use.user;
+    if (node->kind() == prim::Return && !node->owningBlock()->owningNode()) {
+      return nullptr;
+    }
+    if (node->kind() == ops::cast || node->kind() == ops::widest ||
+        node->kind() == prim::ListUnpack) {
+      return nullptr;
+    }
+    const c10::FunctionSchema* schema = node->maybeSchema();
+    if (!schema || !node->kind().is_aten() || use.offset >= schema->arguments().size()) {
+      return std::nullopt;
+    }
+    const auto* alias = schema->arguments()[use.offset].alias_info();
+    const bool gives_it_back = std::any_of(
+        node->outputs().begin(), node->outputs().end(), [&](const Value* output) {
+          return output->hasUses() && output->type()->kind() == node->input(use.offset)->type()->kind();
+        });
+    if (!alias || !alias->isWrite()) {
+      // Put into another container, or given back: there it may be written to.
+      return alias && (gives_it_back || alias->isWildcardAfter()) ? std::nullopt : std::optional<const Value*>(nullptr);
+    }
+    static const std::map<c10::Symbol, size_t> puts{
+        {aten::append, 1}, {kExtend, 1},  {Symbol::aten("insert"), 2}, {aten::_set_item, 2},
+        {kPop, 0},         {kReverse, 0}, {Symbol::aten("clear"), 0},
+    };
+    const auto found = puts.find(node->kind());
+    if (found == puts.end() || gives_it_back || use.offset != 0) {
+      return std::nullopt;
+    }
+    return found->second == 0 ? nullptr : node->input(found->second);
   }
 
   // Whether something may put other elements into a list or dictionary. In a task, of which AliasDb
@@ -255,6 +366,8 @@ class Analyst {
           return known_of(*constant);
         }
         return Known{};
+      case prim::GetAttr:
+        return attribute(node);
       case prim::ListConstruct:
       case prim::TupleConstruct: {
         Known known{.kind = node->kind() == prim::TupleConstruct ? Known::tuple : Known::list};
@@ -265,7 +378,7 @@ class Analyst {
         return known;
       }
       case prim::DictConstruct: {
-        Known known{.kind = Known::dict};
+        Known known{.kind = Known::dict, .is_fixed = true};
         for (size_t i = 0; i < node->inputs().size(); i += 2) {
           const auto key = toIValue(node->input(i));
           if (!key) {
@@ -315,7 +428,7 @@ class Analyst {
                                        : join(found, {.kind = Known::none});
     }
     if (from == TypeKind::DictType && node->kind() == kValues) {
-      return Known::list_of(of(node->input(0)).element());
+      return Known::all_of(Known::list, of(node->input(0)).element());
     }
     return std::nullopt;
   }
@@ -608,7 +721,7 @@ class Analyst {
                                       aten::mul,   Symbol::aten("copy"),  Symbol::aten("sorted"),
                                       aten::cat};
     if (holds_tensors(schema.returns()[index].type())) {
-      return Known::list_of(Known::of_tensor(result(node, schema, index)));
+      return Known::all_of(Known::list, Known::of_tensor(result(node, schema, index)));
     }
     if (std::find(passes_on.begin(), passes_on.end(), node->kind()) == passes_on.end()) {
       return {};
@@ -626,11 +739,14 @@ class Analyst {
         joined = joined ? join(*joined, list.element()) : list.element();
       }
     }
-    return joined ? Known::list_of(*joined) : Known{};
+    return joined ? Known::all_of(Known::list, *joined) : Known{};
   }
 
   const Graph* graph_;
   const AliasDb aliases_;
+  std::map<std::pair<c10::TypePtr, std::string>, std::vector<Use>> attributes_;
+  std::set<std::pair<c10::TypePtr, std::string>> assigned_;
+  bool changed_ = false;  // what is known of a container that is written to
 };
 
 void annotate(const Block* block, Block* copy, const Facts& facts) {
@@ -675,6 +791,8 @@ const Known& Facts::known(const torch::jit::Value* value) const {
   const auto found = known_.find(key(value));
   return found == known_.end() ? kNothing : found->second;
 }
+
+bool Facts::has(const torch::jit::Value* value) const { return known_.count(key(value)) != 0; }
 
 Fact Facts::of(const torch::jit::Value* value) const {
   const Known& found = known(value);

@@ -6,7 +6,7 @@
 //   - by the operator's row in observed.inc, which was made by asking the operator: the dtype of an
 //     operand, type promotion, or one dtype. A dtype that the call gives stands.
 //   - A tensor that is written to keeps its dtype and device.
-//   - Containers are known by their elements, unless something may write to them.
+//   - Containers are known by their elements, unless something unseen may write to them.
 //   - What comes together after a branch or in a loop holds only if it holds on each way.
 //   - Of everything else nothing is known: unlisted operators, calls, attributes of objects.
 //
@@ -32,6 +32,7 @@ namespace jit_amp {
 class Facts {
  public:
   const Known& known(const torch::jit::Value* value) const;
+  bool has(const torch::jit::Value* value) const;
   // What is known of a tensor; nothing, if it may be None.
   Fact of(const torch::jit::Value* value) const;
   void set(const torch::jit::Value* value, Known known);

@@ -224,6 +224,7 @@ Known read_input(const c10::IValue& value, const c10::TypePtr& type) {
     known.is_fixed = known.parts.empty();
   } else if (const auto dict = type->cast<c10::DictType>()) {
     known.kind = Known::dict;
+    known.is_fixed = true;
     for (const auto& entry : value.toGenericDict()) {
       if (!has_literal(entry.key())) {
         return {};
@@ -240,7 +241,8 @@ Known join_inputs(const Known& one, const Known& other) {
     return one;
   }
   Known joined = join(one, other);
-  if (joined.maybe_none || one.parts.size() != other.parts.size()) {
+  if (joined.maybe_none || one.parts.size() != other.parts.size() ||
+      one.keys.size() != joined.keys.size()) {
     return {};
   }
   if (joined.kind == Known::tensor && !joined.fact.dtype()) {

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Dict.h>
 #include <ATen/core/List.h>
+#include <ATen/core/class_type.h>
 
 #include <algorithm>
 #include <bit>
@@ -21,6 +22,13 @@ DTypes all_that(bool (*holds)(c10::ScalarType)) {
     }
   }
   return found;
+}
+
+bool same_keys(const Known& one, const Known& other) {
+  return one.keys.size() == other.keys.size() &&
+         std::all_of(one.keys.begin(), one.keys.end(), [&](const c10::IValue& key) {
+           return std::find(other.keys.begin(), other.keys.end(), key) != other.keys.end();
+         });
 }
 
 }  // namespace
@@ -74,6 +82,9 @@ Known Known::at(int64_t position) const {
 }
 
 Known Known::at(const c10::IValue& key) const {
+  if (!is_fixed) {
+    return element();
+  }
   for (size_t i = 0; i < keys.size(); ++i) {
     if (keys[i] == key) {
       return parts[i];
@@ -108,8 +119,10 @@ Known join(const Known& one, const Known& other) {
     return joined;
   }
   const bool same_length = one.parts.size() == other.parts.size();
-  if (one.kind == Known::list && !(one.is_fixed && other.is_fixed && same_length)) {
+  const bool is_container = one.kind == Known::list || one.kind == Known::dict;
+  if (is_container && !(one.is_fixed && other.is_fixed && same_length && same_keys(one, other))) {
     joined.is_fixed = false;
+    joined.keys.clear();
     if (one.parts.empty() || other.parts.empty()) {
       joined.parts = {one.parts.empty() ? other.element() : one.element()};
     } else {
@@ -123,11 +136,7 @@ Known join(const Known& one, const Known& other) {
   for (size_t i = 0; i < one.parts.size(); ++i) {
     size_t same = i;
     if (one.kind == Known::dict) {  // whose keys may come in another order
-      const auto at = std::find(other.keys.begin(), other.keys.end(), one.keys[i]);
-      if (at == other.keys.end()) {
-        return {};
-      }
-      same = at - other.keys.begin();
+      same = std::find(other.keys.begin(), other.keys.end(), one.keys[i]) - other.keys.begin();
     }
     joined.parts[i] = join(one.parts[i], other.parts[same]);
   }
@@ -159,9 +168,18 @@ Known known_of(const c10::IValue& value) {
     }
   } else if (value.isGenericDict()) {
     known.kind = Known::dict;
+    known.is_fixed = true;
     for (const auto& entry : value.toGenericDict()) {
       known.keys.push_back(entry.key());
       known.parts.push_back(known_of(entry.value()));
+    }
+  } else if (value.isModule()) {
+    known.kind = Known::module;
+    known.is_fixed = true;
+    const auto& object = value.toObjectRef();
+    for (size_t i = 0; i < object.type()->numAttributes(); ++i) {
+      known.keys.emplace_back(object.type()->getAttributeName(i));
+      known.parts.push_back(known_of(object.getSlot(i)));
     }
   } else if (value.isObject() || value.isFuture() || value.isAwait()) {
     return {};

@@ -61,17 +61,18 @@ struct Known {
     tensor,  // `fact`
     tuple,   // `parts`, by position
     list,    // `parts`, by position if it is fixed, else one for all elements
-    dict     // `parts`, by `keys`
+    dict,    // `parts`, by `keys` if it is fixed, else one for all values
+    module   // `parts`, its attributes, by `keys`
   } kind = unknown;
   Fact fact = {};
   bool maybe_none = false;  // it may be None instead
-  bool is_fixed = false;    // a list whose length and order are known
+  bool is_fixed = false;    // a list whose length and order, a dictionary whose keys are known
   std::vector<c10::IValue> keys = {};
   std::vector<Known> parts = {};
 
   static Known of_tensor(const Fact& fact) { return {.kind = tensor, .fact = fact}; }
-  // A list of unknown length.
-  static Known list_of(const Known& element) { return {.kind = list, .parts = {element}}; }
+  // A list of unknown length, or a dictionary with unknown keys.
+  static Known all_of(Kind kind, const Known& element) { return {.kind = kind, .parts = {element}}; }
 
   // What holds of each element of a list or value of a dictionary, whichever it is.
   Known element() const;

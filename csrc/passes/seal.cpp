@@ -99,8 +99,9 @@ class Sealer {
               scoped,
               c10::str("`", inner->kind().toQualString(), "` inside an autocast scope for ",
                        devices[i], ": what autocast does to it cannot be put in an exported graph"),
-              "give freeze `example_inputs`, move it out of the scope, or wrap it in "
-              "`with torch.autocast(..., enabled=False)` with the casts that you want");
+              c10::str(by_example_ ? "" : "give freeze `example_inputs` that are on another device, ",
+                       "move it out of the scope, or wrap it in "
+                       "`with torch.autocast(..., enabled=False)` with the casts that you want"));
         }
       }
     }
@@ -175,43 +176,63 @@ class Sealer {
     return true;
   }
 
-  // A cast of a tensor that is idle, or sure to be eligible, asks nothing at run time.
+  // A cast that is idle, or of a tensor that is sure to be eligible, asks nothing at run time.
   void decide(Node* cast) {
     Value* source = cast->input(0);
-    const Known& known = facts_.known(source);
     const auto become = [&](Value* value) {
       cast->output()->replaceAllUsesWith(value);
       cast->destroy();
     };
+    const Known& known = facts_.known(source);
+    if (is_idle(known, cast)) {
+      become(source);
+      return;
+    }
+    if (known.kind != Known::tensor || known.maybe_none || !known.fact.device ||
+        !known.fact.dtypes.within(DTypes::eligible())) {
+      return;
+    }
+    Value* target = target_on(*known.fact.device, cast);
+    if (const auto to = toIValue(target); to && to->isInt()) {
+      Graph* graph = cast->owningGraph();
+      const WithInsertPoint here(cast);
+      Value* converted = graph->insert(aten::to, {source, target, false, false, c10::IValue()});
+      converted->node()->copyMetadata(cast);
+      become(converted);
+    }
+  }
+
+  // Null for a device that has no autocast here.
+  static Value* target_on(c10::DeviceType device, Node* cast) {
+    return device == c10::kCPU    ? cast->input(1)
+           : device == c10::kCUDA ? cast->input(2)
+                                  : nullptr;
+  }
+
+  // Whether the cast leaves everything as it is.
+  static bool is_idle(const Known& known, Node* cast) {
     if (known.kind == Known::none) {
-      become(source);
-      return;
+      return true;
     }
-    if (known.kind != Known::tensor || known.maybe_none || !known.fact.device) {
-      return;
+    if (known.kind == Known::list) {
+      return std::all_of(known.parts.begin(), known.parts.end(),
+                         [&](const Known& part) { return is_idle(part, cast); });
     }
-    const DTypes dtypes = known.fact.dtypes;
-    const auto device = *known.fact.device;
-    Value* target = device == c10::kCPU    ? cast->input(1)
-                    : device == c10::kCUDA ? cast->input(2)
-                                           : nullptr;
-    if (!target || target->mustBeNone() || (dtypes & DTypes::eligible()).is_empty()) {
-      become(source);
-      return;
+    if (known.kind != Known::tensor) {
+      return false;
     }
-    const auto to = toIValue(target);
-    if (!to || !to->isInt() || !dtypes.within(DTypes::eligible())) {
-      return;
-    }
-    if (dtypes == DTypes::only(static_cast<c10::ScalarType>(to->toInt()))) {
-      become(source);
-      return;
-    }
-    Graph* graph = cast->owningGraph();
-    const WithInsertPoint here(cast);
-    Value* converted = graph->insert(aten::to, {source, target, false, false, c10::IValue()});
-    converted->node()->copyMetadata(cast);
-    become(converted);
+    const DTypes eligible = known.fact.dtypes & DTypes::eligible();
+    const auto is_idle_on = [&](c10::DeviceType device) {
+      Value* target = target_on(device, cast);
+      if (!target || target->mustBeNone() || eligible.is_empty()) {
+        return true;
+      }
+      const auto to = toIValue(target);
+      return to && to->isInt() &&
+             eligible == DTypes::only(static_cast<c10::ScalarType>(to->toInt()));
+    };
+    return known.fact.device ? is_idle_on(*known.fact.device)
+                             : is_idle_on(c10::kCPU) && is_idle_on(c10::kCUDA);
   }
 
   static const char* definition_of(const Node* node) {
@@ -276,8 +297,11 @@ class Sealer {
     const WithInsertPoint begin(*graph_->nodes().begin());
     for (size_t i = 0; i < inputs_.size(); ++i) {
       Value* value = graph_->inputs()[i];
-      const auto check = check_of(inputs_[i], value->type(), value->debugNameBase(),
-                                  by_example_);
+      if (inputs_[i].kind == Known::module) {
+        continue;
+      }
+      const auto check =
+          check_of(inputs_[i], value->type(), value->debugNameBase(), by_example_);
       if (!check.empty()) {
         insert_check(*graph_, check, "check", {value});
       }

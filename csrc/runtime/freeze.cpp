@@ -311,7 +311,11 @@ Module freeze(const Module& module, const std::vector<std::string>& preserved_at
     const bool is_forward = kept.path.empty() && kept.name == "forward";
     RemoveListMutation(graph);
     const bool by_example = is_forward && !examples.empty();
-    const auto inputs = by_example ? inputs_of(*graph, examples) : expected_inputs(graph);
+    auto inputs = by_example ? inputs_of(*graph, examples) : expected_inputs(graph);
+    if (methods.size() == 1) {  // no other writes to what it reads
+      inputs.resize(std::max<size_t>(inputs.size(), 1));
+      inputs[0] = known_of(frozen._ivalue());
+    }
     const Facts facts = settled(graph, inputs);
     if (known && is_forward) {
       *known = annotated(graph, facts);
