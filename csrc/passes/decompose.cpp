@@ -1,7 +1,9 @@
 #include "passes/decompose.h"
 
 #include <ATen/Context.h>
+#include <ATen/Functions.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
@@ -81,6 +83,24 @@ bool onednn_takes(c10::ScalarType dtype) {
   return asked && asked->typed<bool()>().call();
 }
 
+// Whether an LSTM on sequences that are all of one length, packed, is oneDNN's: PyTorch 2.13 has it
+// so, earlier releases not. The native one takes a state of another dtype and widens it.
+bool onednn_unpacks() {
+  const c10::InferenceMode no_gradients;
+  const auto one = at::ones({1, 1});
+  const auto state = at::ones({1, 1, 1});
+  const auto weight = at::ones({4, 1});
+  try {
+    const auto results = at::lstm(one, at::ones({1}, c10::kLong), {state, state.to(c10::kBFloat16)},
+                                  {weight, weight},
+                                  /*has_biases=*/false, /*num_layers=*/1, /*dropout=*/0.0,
+                                  /*train=*/false, /*bidirectional=*/false);
+    return std::get<2>(results).scalar_type() != c10::kFloat;
+  } catch (const std::exception&) {
+    return true;
+  }
+}
+
 // Functions that all definitions have: what the state and this machine say. And `lowered`, for
 // which `specialize` puts a cast.
 std::string preamble(const State& state) {
@@ -91,6 +111,7 @@ std::string preamble(const State& state) {
   const bool has_onednn = at::globalContext().userEnabledMkldnn() && at::hasMKLDNN();
   return "def lowered(x: Tensor) -> Tensor:\n    return x\n\n" +
          function("for_cpu_alone", is_for_cpu_alone(state)) + function("has_onednn", has_onednn) +
+         function("onednn_unpacks", has_onednn && onednn_unpacks()) +
          function("onednn_takes_lower", has_onednn && cpu.dtype && onednn_takes(*cpu.dtype));
 }
 

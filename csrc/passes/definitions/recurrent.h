@@ -164,18 +164,33 @@ def gru__data(x: Tensor, batch_sizes: Tensor, hx: Tensor, params: List[Tensor], 
 def projects(params: List[Tensor], has_biases: bool, num_layers: int, bidirectional: bool) -> bool:
     return len(params) == num_layers * (2 if bidirectional else 1) * (5 if has_biases else 3)
 
+def check_dtype(x: Tensor, lower: int):
+    assert x.dtype == 6 or x.dtype == lower, "jit_amp: an exported LSTM inside autocast takes an input of float32 or of the scope's dtype: for others it depends on the machine what eager runs. Cast the input to one of them"
+
 def lstm__input(x: Tensor, hx: List[Tensor], params: List[Tensor], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool) -> Tuple[Tensor, Tensor, Tensor]:
     with_projections = projects(params, has_biases, num_layers, bidirectional)
     if has_onednn() and not with_projections and params[0].dtype != 7:
         lower = torch.get_autocast_dtype("cpu")
-        assert x.dtype == 6 or x.dtype == lower, "jit_amp: an exported LSTM inside autocast takes an input of float32 or of the scope's dtype. For others it depends on the machine what eager runs: cast the input to one of them"
-        assert hx[1].dtype == lower or (x.numel() != 0 and (x.dtype == 6 or onednn_takes_lower())), "jit_amp: an exported LSTM inside autocast gives results of the scope's dtype. Eager's are of its initial state's dtype where the input is empty, or where oneDNN has no LSTM of the scope's dtype: cast the initial state to the scope's dtype"
+        check_dtype(x, lower)
+        assert hx[1].dtype == lower or (x.numel() != 0 and (x.dtype == 6 or onednn_takes_lower())), "jit_amp: an exported LSTM inside autocast gives results of the scope's dtype. Eager's are of another one where the input is empty, or where oneDNN has no LSTM of the scope's dtype: cast the initial state to the scope's dtype"
         return torch.lstm(lowered(x), [lowered(hx[0]), lowered(hx[1])], [lowered(w) for w in params], has_biases, num_layers, dropout, train, bidirectional, batch_first)
     else:
         return of_a_tensor(3, x, hx[0], hx[1], params, has_biases, with_projections, num_layers, dropout, train, bidirectional, batch_first)
 
 def lstm__data(x: Tensor, batch_sizes: Tensor, hx: List[Tensor], params: List[Tensor], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool) -> Tuple[Tensor, Tensor, Tensor]:
-    return layers(3, x, batch_sizes, hx[0], hx[1], params, has_biases, projects(params, has_biases, num_layers, bidirectional), num_layers, dropout, train, bidirectional)
+    with_projections = projects(params, has_biases, num_layers, bidirectional)
+    on_onednn = False
+    if onednn_unpacks() and not with_projections and params[0].dtype != 7:
+        check_dtype(x, torch.get_autocast_dtype("cpu"))
+        all_of_one_length = int(batch_sizes[0]) == int(batch_sizes[-1])
+        on_onednn = all_of_one_length and x.numel() != 0 and (x.dtype == 6 or onednn_takes_lower())
+    if on_onednn:
+        steps = batch_sizes.size(0)
+        y, h, c = torch.lstm(lowered(x.reshape([steps, -1, x.size(1)])), [lowered(hx[0]), lowered(hx[1])], [lowered(w) for w in params], has_biases, num_layers, dropout, train, bidirectional, False)
+        y = y.reshape([x.size(0), -1])
+    else:
+        y, h, c = layers(3, x, batch_sizes, hx[0], hx[1], params, has_biases, with_projections, num_layers, dropout, train, bidirectional)
+    return y, h, c
 
 def lstm_cell(x: Tensor, hx: List[Tensor], w_ih: Tensor, w_hh: Tensor, b_ih: Optional[Tensor], b_hh: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
     check_on_cpu(x)
