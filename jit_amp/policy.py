@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -126,14 +127,14 @@ def _print_reach() -> int:
     return 0
 
 
-def main() -> int:
+def main(arguments: Sequence[str] = ()) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m jit_amp.policy",
         description="Compares autocast's tables with the installed torch.",
     )
     parser.add_argument("--reach", action="store_true", help="what freezing can do with operators")
-    return _print_reach() if parser.parse_args().reach else _print_drift()
+    return _print_reach() if parser.parse_args(arguments).reach else _print_drift()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -32,7 +32,7 @@ bool moves(const Node* node) {
     return true;
   }
   const auto at = schema->argumentIndexWithName("device");
-  return at && node->inputs().size() > static_cast<size_t>(*at) &&
+  return node->kind().is_aten() && at && node->inputs().size() > static_cast<size_t>(*at) &&
          !node->input(*at)->mustBeNone() && node->input(*at)->node()->kind() != prim::device;
 }
 
