@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+import torch.utils.cpp_extension
 from setuptools import setup
 from torch.utils.cpp_extension import BuildExtension, CppExtension
 
@@ -35,7 +36,9 @@ class Build(BuildExtension):
         super().build_extension(ext)
 
 
-if shutil.which("ccache") and "CXX" not in os.environ:
+# Newer torch puts ccache before the compiler by itself.
+wraps = hasattr(torch.utils.cpp_extension, "_wrap_compiler")
+if shutil.which("ccache") and "CXX" not in os.environ and not wraps:
     os.environ["CXX"] = "ccache g++"
 
 setup(
