@@ -49,37 +49,38 @@ def within_rounding(actual: Tensor, eagers: Tensor, precise: Tensor) -> bool:
 
 
 def casts_at_run_time(graph: torch._C.Graph) -> int:
-    """How many branches are left whose condition is about dtypes, or known and not resolved.
+    """How many branches are left whose condition asks for a dtype, or is known and not resolved.
 
     Checks of a call's inputs, which raise, are not counted.
     """
-    about: dict[str, bool] = {}
-
-    def is_about_dtypes(value: torch._C.Value) -> bool:
-        name = value.debugName()
-        if name not in about:
-            node = value.node()
-            about[name] = node.kind() in _QUESTIONS or (
-                node.kind() != "prim::Param"
-                and not any(isinstance(given.type(), torch.TensorType) for given in node.inputs())
-                and all(map(is_about_dtypes, (*node.inputs(), *_returned(node))))
-            )
-        return about[name]
-
     return sum(
         node.kind() == "prim::If"
-        and is_about_dtypes(node.input())
+        and _is_about_dtypes(node.input())
         and not any(inner.kind() == "prim::RaiseException" for inner in _inside(node))
         for node in nodes(graph)
     )
 
 
-_QUESTIONS = {"prim::dtype", "aten::is_floating_point", "aten::is_complex", "prim::is_cuda"}
-
-
-def _returned(node: torch._C.Node) -> Iterator[torch._C.Value]:
-    for block in node.blocks():
-        yield from block.outputs()
+def _is_about_dtypes(condition: torch._C.Value) -> bool:
+    waiting, seen = [condition], set()
+    is_known = True
+    while waiting:
+        value = waiting.pop()
+        if value.debugName() in seen:
+            continue
+        seen.add(value.debugName())
+        node = value.node()
+        if node.kind() in ("prim::dtype", "aten::is_floating_point", "aten::is_complex"):
+            return True
+        for given in node.inputs():
+            if isinstance(given.type(), torch.TensorType):
+                is_known = False
+            else:
+                waiting.append(given)
+        for block in node.blocks():
+            waiting.extend(block.outputs())
+        is_known = is_known and node.kind() != "prim::Param"
+    return is_known
 
 
 def _inside(node: torch._C.Node) -> Iterator[torch._C.Node]:

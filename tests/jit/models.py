@@ -22,8 +22,11 @@ class Case:
     make: Callable[[], nn.Module]
     example: tuple[Any, ...]
     others: tuple[tuple[Any, ...], ...]
+    closed: bool = True
+    """Whether an example tells all dtypes: no state in a loop is of another one after a step, and
+    no layer has code for cases that the example is none of."""
     plain: bool = True
-    """Whether the dtype of what each layer gives follows from that of the inputs."""
+    """Whether no state is made of the dtype of an input, which may be any."""
 
 
 def images(make: Callable[[], nn.Module], channels: int = 3, **options: Any) -> Case:
@@ -51,7 +54,7 @@ def convolution(inputs: int, outputs: int, kernel: int = 3, **options: Any) -> l
 
 
 class Activated(nn.Module):
-    """An activation, mostly in place, after a norm, a convolution, a linear layer and an addition."""
+    """An activation after a norm, a convolution, a linear layer and an addition."""
 
     def __init__(self, activation: nn.Module) -> None:
         super().__init__()
@@ -117,8 +120,6 @@ class SuperResolution(nn.Module):
 
 class WindowAttention(nn.Module):
     """Attention in shifted windows, with a table of relative positions and a mask, as in Swin."""
-
-    window: torch.jit.Final[int]
 
     def __init__(self, width: int = 8, heads: int = 2, window: int = 4) -> None:
         super().__init__()
@@ -289,7 +290,9 @@ class Features(nn.Module):
                 "high": nn.Sequential(*convolution(8, 8, stride=2), nn.ReLU(inplace=True)),
             }
         )
-        self.classifier = nn.Sequential(*convolution(8, 8), nn.ReLU(inplace=True), nn.Conv2d(8, 5, 1))
+        self.classifier = nn.Sequential(
+            *convolution(8, 8), nn.ReLU(inplace=True), nn.Conv2d(8, 5, 1)
+        )
         self.auxiliary = nn.Conv2d(8, 5, 1)
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
@@ -329,10 +332,7 @@ class UNet(nn.Module):
             kept.append(x)
         results: list[Tensor] = []
         for i, (block, head) in enumerate(zip(self.up, self.heads)):  # noqa: B905
-            if i == 0:
-                x = self.transposed(x)
-            else:
-                x = F.interpolate(x, scale_factor=2.0, mode="nearest")
+            x = F.interpolate(x, scale_factor=2.0, mode="nearest") if i > 0 else self.transposed(x)
             x = block(torch.cat([kept[1 - i], x], 1))
             results.append(torch.sigmoid(head(x)))
         return results
@@ -408,7 +408,9 @@ class CascadedAttention(nn.Module):
         super().__init__()
         part = channels // heads
         self.part, self.scale = part, part**-0.5
-        self.qkv = nn.ModuleList(nn.Sequential(*convolution(part, 3 * part, 1)) for _ in range(heads))
+        self.qkv = nn.ModuleList(
+            nn.Sequential(*convolution(part, 3 * part, 1)) for _ in range(heads)
+        )
         self.filters = nn.ModuleList(
             nn.Sequential(*convolution(part, part, groups=part)) for _ in range(heads)
         )
@@ -523,7 +525,9 @@ MODELS: dict[str, Case] = {
     "u-net": images(UNet),
     "conv next": images(ConvNeXt),
     "efficient vit": images(EfficientViT),
-    "packed sequence": Case(Packed, packed(5, 3, 4), (packed(2), packed(7, 7, 1, 2))),
-    "cells": sequences(Cells, 6),
-    "classifier": Case(Classifier, words(2, 6), (words(1, 6), words(3, 9))),
+    "packed sequence": Case(Packed, packed(5, 3, 4), (packed(2), packed(7, 7, 1, 2)), plain=False),
+    "cells": sequences(Cells, 6, closed=False, plain=False),
+    "classifier": Case(
+        Classifier, words(2, 6), (words(1, 6), words(3, 9)), closed=False, plain=False
+    ),
 }
