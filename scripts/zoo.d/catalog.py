@@ -7,7 +7,7 @@ import torchvision_extension  # noqa: F401  # isort: skip
 
 import fnmatch
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,13 +37,15 @@ class Model:
     name: str
     family: str
     build: Callable[[], nn.Module]
-    calls: tuple[Callable[[], Calls], ...]
-    """From the smallest on: the first whose example eager takes."""
+    calls: Callable[[nn.Module], Iterable[Calls]]
+    """From the smallest on: what counts is the first whose example eager takes."""
 
 
 def catalog(library: str, pattern: str) -> list[Model]:
-    names = models.list_models() if library == "torchvision" else _smallest_of_timm()
-    make = _of_torchvision if library == "torchvision" else _of_timm
+    if library == "timm":
+        names, make = _smallest_of_timm(), _of_timm
+    else:  # before they are quantized, the models of that family are others of the list
+        names, make = models.list_models(exclude="quantized_*"), _of_torchvision
     return [make(name) for name in names if fnmatch.fnmatch(name, pattern)]
 
 
@@ -105,17 +107,11 @@ def _of_torchvision(name: str) -> Model:
         options["weights_backbone"] = None
     if family == "detection":
         options |= {k: v for k, v in _DETECTION.items() if k.startswith(_TAKEN[file[0]])}
-    calls: tuple[Callable[[], Calls], ...]
-    if family == "detection":
-        calls = (_detection,)
-    elif family == "optical_flow":
-        calls = (_flow,)
-    elif family == "video":
-        calls = tuple(
-            _batches(shape) for shape in ((3, 8, 64, 64), (3, 16, 112, 112), (3, 16, 224, 224))
-        )
-    else:
-        calls = tuple(_batches((3, n, n)) for n in (64, 96, 224, 299))
+    calls = {
+        "detection": lambda _: [_detection()],
+        "optical_flow": lambda _: [_flow()],
+        "video": lambda _: map(_batches, ((3, 8, 64, 64), (3, 16, 112, 112), (3, 16, 224, 224))),
+    }.get(family, lambda _: (_batches((3, n, n)) for n in (64, 96, 224, 299)))
     return Model("torchvision", name, family, lambda: builder(**options), calls)
 
 
@@ -125,31 +121,31 @@ def _smallest_of_timm() -> list[str]:
 
 
 def _of_timm(name: str) -> Model:
-    size = timm.get_pretrained_cfg(name).input_size
-    sizes = [(size[0], n, n) for n in (64, 96, 128, 224) if n < size[1]] + [size]
+    def calls(model: nn.Module) -> Iterator[Calls]:
+        channels, *size = (getattr(model, "pretrained_cfg", None) or {}).get(
+            "input_size", (3, 224, 224)
+        )
+        for n in (64, 96, 128, 224):
+            if n < size[0]:
+                yield _batches((channels, n, n))
+        yield _batches((channels, *size))
+
     return Model(
         "timm",
         name,
         timm.models._registry._model_to_module[name],
         lambda: timm.create_model(name, pretrained=False, scriptable=True),
-        tuple(map(_batches, sizes)),
+        calls,
     )
 
 
-def _batches(shape: tuple[int, ...]) -> Callable[[], Calls]:
+def _batches(shape: tuple[int, ...]) -> Calls:
     """Batches of images or videos: two; then one; then two that are higher and wider."""
-
-    def calls() -> Calls:
-        *leading, height, width = shape
-        return Calls(
-            (torch.rand(2, *shape),),
-            (
-                (torch.rand(1, *shape),),
-                (torch.rand(2, *leading, height + 32, width + 64),),
-            ),
-        )
-
-    return calls
+    *leading, height, width = shape
+    return Calls(
+        (torch.rand(2, *shape),),
+        ((torch.rand(1, *shape),), (torch.rand(2, *leading, height + 32, width + 64),)),
+    )
 
 
 def _detection() -> Calls:

@@ -105,7 +105,7 @@ def _calls(eager: nn.Module, model: Model) -> list[Call]:
                 return Call(args, eager(*copy.deepcopy(args)), full)
 
     reason: Exception | None = None
-    for given in (make() for make in model.calls):
+    for given in model.calls(eager):
         try:
             calls = [call(given.example)]
         except Exception as error:
@@ -251,6 +251,8 @@ def cause_of(error: BaseException | None) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
-    if lines[0].startswith("The following operation failed"):
+    if lines[0].startswith("The following operation failed"):  # then source, then the error
         return lines[-1]
+    if " -> " in lines[0] and len(lines) > 1:  # the signature that a call does not match
+        return lines[1]
     return lines[0]
