@@ -137,7 +137,7 @@ Value* lowered(Value* value, const State& state) {
 }
 
 // Puts the definition, lowered, in the node's place. Where it has the operator itself, that stands
-// free of the scope.
+// free of the scope; so does what is marked.
 void define(Node* node, const State& state, const std::string& source, const std::string& name,
             const std::set<size_t>& fixed) {
   auto body = source_graph(source, name);
@@ -145,8 +145,12 @@ void define(Node* node, const State& state, const std::string& source, const std
       specialize(body, node, fixed, [&](Value* value) { return lowered(value, state); });
   mark_loops(*body);
   Scopes scopes = find_scopes(*body, state);
-  for (const Node* inner : all_nodes(*body)) {
-    if (inner->kind() == node->kind()) {
+  for (Node* inner : all_nodes(*body)) {
+    const bool is_marked = inner->hasAttribute(kOutside);
+    if (is_marked) {
+      inner->removeAttribute(kOutside);
+    }
+    if (is_marked || inner->kind() == node->kind()) {
       scopes.state.erase(inner);
     }
   }

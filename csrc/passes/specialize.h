@@ -4,7 +4,8 @@
 // of values, and that nothing writes to, is there that list. Then what follows from that is done
 // when compiling: a function of the definition that takes no tensors is run on constants, `for`
 // loops of known length are unrolled (`while` loops are not), branches are chosen. All calls are
-// inlined, except those of `lowered`, which become `jit_amp::cast` by way of `lower`.
+// inlined, except those of `lowered`, which become `jit_amp::cast` by way of `lower`. What a
+// function whose name begins with `outside_` calls is marked with kOutside.
 //
 // Definitions do not write to their operands, nor to what they pass to functions of theirs.
 #pragma once
@@ -17,6 +18,9 @@
 #include <vector>
 
 namespace jit_amp {
+
+// Attribute of a node that stands free of the scope that its definition is for.
+inline const c10::Symbol kOutside = c10::Symbol::attr("outside");
 
 // Numbers of the lists that are made in `graph`, not in a task's, and that nothing writes to.
 std::set<size_t> fixed_lists(const std::shared_ptr<torch::jit::Graph>& graph);

@@ -2,7 +2,8 @@
 // aten/src/ATen/native/mkldnn/RNN.cpp does with an LSTM's operands.
 //
 // `kind` is 0 for an RNN with tanh, 1 for one with relu, 2 for a GRU and 3 for an LSTM, whose state
-// is h and c; the others' c is of no meaning.
+// is h and c; the others' c is of no meaning. `.to` of a dtype that a tensor has says so to whoever
+// does not know the elements of a list.
 #pragma once
 
 namespace jit_amp {
@@ -11,22 +12,30 @@ inline constexpr const char* kRecurrentCompositesOnCpu = R"SCRIPT(
 def check_on_cpu(x: Tensor):
     assert not x.is_cuda, "jit_amp: a recurrent network that was exported inside autocast for CPU takes tensors on CPU: on CUDA eager runs other code"
 
-def part(x: Tensor, i: int, of: int) -> Tensor:
-    n = x.size(1) // of
-    return x.narrow(1, i * n, n)
+def outside_stack(xs: List[Tensor]) -> Tensor:
+    # For tensors that are all of one dtype, so that autocast has nothing to promote.
+    return torch.stack(xs, 0)
+
+def outside_cat(xs: List[Tensor], dim: int) -> Tensor:
+    return torch.cat(xs, dim)
 
 def cell(kind: int, gates: Tensor, h: Tensor, c: Tensor, w_hh: Tensor, b_hh: Optional[Tensor], w_hr: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
     hidden = torch.linear(h, w_hh, b_hh)
+    n = w_hh.size(0) // (4 if kind == 3 else 3)
     if kind == 3:
         hidden = hidden.add_(gates)
-        c = (part(hidden, 1, 4).sigmoid() * c).add_(part(hidden, 0, 4).sigmoid() * part(hidden, 2, 4).tanh())
-        h = part(hidden, 3, 4).sigmoid() * c.tanh()
+        input_gate = hidden.narrow(1, 0, n).sigmoid()
+        forget_gate = hidden.narrow(1, n, n).sigmoid()
+        cell_gate = hidden.narrow(1, 2 * n, n).tanh()
+        output_gate = hidden.narrow(1, 3 * n, n).sigmoid()
+        c = (forget_gate * c).add_(input_gate * cell_gate)
+        h = output_gate * c.tanh()
         if w_hr is not None:
             h = torch.matmul(h, w_hr.t())
     elif kind == 2:
-        reset_gate = part(hidden, 0, 3).add_(part(gates, 0, 3)).sigmoid()
-        update_gate = part(hidden, 1, 3).add_(part(gates, 1, 3)).sigmoid()
-        new_gate = part(gates, 2, 3).add(part(hidden, 2, 3).mul_(reset_gate)).tanh()
+        reset_gate = hidden.narrow(1, 0, n).add_(gates.narrow(1, 0, n)).sigmoid()
+        update_gate = hidden.narrow(1, n, n).add_(gates.narrow(1, n, n)).sigmoid()
+        new_gate = gates.narrow(1, 2 * n, n).add(hidden.narrow(1, 2 * n, n).mul_(reset_gate)).tanh()
         h = (h - new_gate).mul_(update_gate).add_(new_gate)
     elif kind == 1:
         h = torch.relu(hidden.add_(gates))
@@ -43,7 +52,7 @@ def steps(kind: int, inputs: Tensor, h: Tensor, c: Tensor, w_hh: Tensor, b_hh: O
         outputs.append(h)
     if reverse:
         outputs.reverse()
-    return torch.stack(outputs, 0), h, c
+    return outside_stack(outputs).to(h.dtype), h, c
 
 def packed_steps(kind: int, inputs: Tensor, batch_sizes: Tensor, h: Tensor, c: Tensor, w_hh: Tensor, b_hh: Optional[Tensor], w_hr: Optional[Tensor]) -> Tuple[Tensor, Tensor, Tensor]:
     outputs: List[Tensor] = []
@@ -65,12 +74,12 @@ def packed_steps(kind: int, inputs: Tensor, batch_sizes: Tensor, h: Tensor, c: T
         outputs.append(h)
     done_h.append(h)
     done_h.reverse()
-    h = torch.cat(done_h, 0)
+    h = outside_cat(done_h, 0).to(h.dtype)
     if kind == 3:
         done_c.append(c)
         done_c.reverse()
-        c = torch.cat(done_c, 0)
-    return torch.cat(outputs, 0), h, c
+        c = outside_cat(done_c, 0).to(c.dtype)
+    return outside_cat(outputs, 0).to(h.dtype), h, c
 
 def packed_steps_back(kind: int, inputs: Tensor, batch_sizes: Tensor, h0: Tensor, c0: Tensor, w_hh: Tensor, b_hh: Optional[Tensor], w_hr: Optional[Tensor]) -> Tuple[Tensor, Tensor, Tensor]:
     outputs: List[Tensor] = []
@@ -92,7 +101,7 @@ def packed_steps_back(kind: int, inputs: Tensor, batch_sizes: Tensor, h0: Tensor
         end -= n
         outputs.append(h)
     outputs.reverse()
-    return torch.cat(outputs, 0), h, c
+    return outside_cat(outputs, 0).to(h.dtype), h, c
 
 def layers(kind: int, x: Tensor, batch_sizes: Optional[Tensor], hx: Tensor, cx: Tensor, params: List[Tensor], has_biases: bool, projects: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool) -> Tuple[Tensor, Tensor, Tensor]:
     check_on_cpu(x)
@@ -114,20 +123,22 @@ def layers(kind: int, x: Tensor, batch_sizes: Optional[Tensor], hx: Tensor, cx: 
                 w_hr = params[k * per + per - 1]
             w_hh = params[k * per + 1]
             inputs = torch.linear(x, params[k * per], b_ih)
+            # An RNN's state is an operand of `linear` and of nothing else.
+            h0 = lowered(hx[k]) if kind < 2 else hx[k]
             if batch_sizes is None:
-                out, h, c = steps(kind, inputs, hx[k], cx[k], w_hh, b_hh, w_hr, direction == 1)
+                out, h, c = steps(kind, inputs, h0, cx[k], w_hh, b_hh, w_hr, direction == 1)
             elif direction == 0:
-                out, h, c = packed_steps(kind, inputs, batch_sizes, hx[k], cx[k], w_hh, b_hh, w_hr)
+                out, h, c = packed_steps(kind, inputs, batch_sizes, h0, cx[k], w_hh, b_hh, w_hr)
             else:
-                out, h, c = packed_steps_back(kind, inputs, batch_sizes, hx[k], cx[k], w_hh, b_hh, w_hr)
+                out, h, c = packed_steps_back(kind, inputs, batch_sizes, h0, cx[k], w_hh, b_hh, w_hr)
             results.append(out)
             last_h.append(h)
             last_c.append(c)
-        x = torch.cat(results, -1) if bidirectional else results[0]
+        x = outside_cat(results, -1) if bidirectional else results[0]
         if dropout != 0.0 and train and layer < num_layers - 1:
             x = torch.dropout(x, dropout, True)
-    h = torch.stack(last_h, 0)
-    return x, h, torch.stack(last_c, 0) if kind == 3 else h
+    h = outside_stack(last_h)
+    return x, h, outside_stack(last_c) if kind == 3 else h
 
 def of_a_tensor(kind: int, x: Tensor, hx: Tensor, cx: Tensor, params: List[Tensor], has_biases: bool, projects: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool) -> Tuple[Tensor, Tensor, Tensor]:
     if batch_first:
