@@ -64,6 +64,9 @@ bool on_cuda(const c10::FunctionSchema& op, const State& state) {
 
 constexpr Source kSources[]{
     {kLossComposites, on_any_device},
+    {kMathComposites, on_any_device},
+    {kMathCompositesOnCpu, on_cpu_alone},
+    {kMathCompositesOnCuda, on_cuda},
     {kNormComposites, on_cuda},
     {kPaddingComposites, on_any_device},
     {kEinsum, on_any_device},
@@ -163,34 +166,38 @@ void define(Node* node, const State& state, const std::string& source, const std
   replace_by(node, source, name, *body);
 }
 
-void decompose(Node* scoped, const std::set<size_t>& fixed) {
+// Returns whether the node had a definition, which now stands in its place.
+bool decompose(Node* scoped, const std::set<size_t>& fixed) {
   const auto state = state_of(scoped);
   const Node* wrapped = wrapped_node(scoped);
   const c10::FunctionSchema* schema = wrapped->maybeSchema();
   if (!state || !schema || !wrapped->kind().is_aten()) {
-    return;
+    return false;
   }
   const std::string name = name_of_definition(*schema);
   for (const Source& source : kSources) {
     const std::string text = preamble(*state) + source.text;
     if (has_definition(text, name) && source.holds(*schema, *state)) {
       define(unwrap(scoped), *state, text, name, fixed);
-      return;
+      return true;
     }
   }
+  return false;
 }
 
 }  // namespace
 
 void decompose(const std::shared_ptr<torch::jit::Graph>& graph) {
-  const auto nodes = all_nodes(*graph);
-  if (std::none_of(nodes.begin(), nodes.end(), ops::is_scoped)) {
-    return;
-  }
-  const auto fixed = fixed_lists(graph);
-  for (Node* node : nodes) {
-    if (ops::is_scoped(node)) {
-      decompose(node, fixed);
+  // Once more after each change: a definition may be in terms of composites.
+  for (bool changed = true; changed;) {
+    changed = false;
+    const auto nodes = all_nodes(*graph);
+    if (std::none_of(nodes.begin(), nodes.end(), ops::is_scoped)) {
+      return;
+    }
+    const auto fixed = fixed_lists(graph);
+    for (Node* node : nodes) {
+      changed |= ops::is_scoped(node) && decompose(node, fixed);
     }
   }
 }

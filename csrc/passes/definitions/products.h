@@ -299,7 +299,18 @@ def einsum(equation: str, tensors: List[Tensor], path: Optional[List[int]]) -> T
 )SCRIPT";
 
 inline constexpr const char* kProductCompositesOnCpu = R"SCRIPT(
+def free_elements(x: Tensor, dims: List[int]) -> int:
+    summed = [d % x.dim() for d in dims]
+    count = 1
+    for d in range(x.dim()):
+        if d not in summed:
+            count *= x.size(d)
+    return count
+
 def tensordot(x: Tensor, y: Tensor, dims_x: List[int], dims_y: List[int]) -> Tensor:
+    # A result of one element is a `dot`, which CPU's autocast leaves alone.
+    if free_elements(x, dims_x) == 1 and free_elements(y, dims_y) == 1:
+        return torch.tensordot(x, y, dims_x, dims_y)
     of_x = x
     of_y = y
     for i in range(len(dims_x)):
