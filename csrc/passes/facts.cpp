@@ -21,6 +21,9 @@ using c10::TypeKind;
 
 const Known kNothing;
 
+const auto kCpu = Symbol::aten("cpu");
+const auto kCuda = Symbol::aten("cuda");
+const auto kDict = Symbol::aten("dict");
 const auto kExtend = Symbol::aten("extend");
 const auto kPop = Symbol::aten("pop");
 const auto kReverse = Symbol::aten("reverse");
@@ -140,6 +143,16 @@ class Analyst {
  public:
   explicit Analyst(const std::shared_ptr<Graph>& graph) : graph_(graph.get()), aliases_(graph) {
     for (const Node* node : all_nodes(*graph)) {
+      has_calls_ |= is_call(node) || node->kind() == prim::fork;
+      const c10::FunctionSchema* schema = node->maybeSchema();
+      for (size_t i = 0; schema && i < node->inputs().size() && i < schema->arguments().size(); ++i) {
+        const auto* alias = schema->arguments()[i].alias_info();
+        const auto kind = node->input(i)->type()->kind();
+        if (alias && alias->isWrite() &&
+            (kind == TypeKind::ListType || kind == TypeKind::DictType)) {
+          written_.push_back(node->input(i));
+        }
+      }
       if (node->kind() == prim::SetAttr) {
         assigned_.emplace(node->input(0)->type(), node->s(attr::name));
       } else if (node->kind() == prim::GetAttr) {
@@ -174,7 +187,8 @@ class Analyst {
   // becomes less from one visit to the next, until nothing changes.
   Known of_written(const Value* value, Known known) {
     const auto kind = value->node()->kind();
-    const bool is_made = kind == prim::ListConstruct || kind == prim::DictConstruct;
+    const bool is_made = kind == prim::ListConstruct || kind == prim::DictConstruct ||
+                         (kind == kDict && value->node()->inputs().empty());
     const bool is_attribute = kind == prim::GetAttr && known.kind != Known::unknown;
     if (value->owningGraph() != graph_ || !(is_made || is_attribute)) {
       return {};
@@ -215,17 +229,18 @@ class Analyst {
   }
 
   // What is known of a module's attribute. A list or dictionary holds what it held when the module
-  // was frozen, and what the graph puts into it. A tensor may be moved, or converted, with its
-  // module; one of integers is not converted.
+  // was frozen, and what the graph puts into it. A tensor may be converted with its module, unless
+  // it is one of integers; where it is moved without the constants, the graph fails.
   Known attribute(const Node* node) const {
     const Known& owner = of(node->input());
     if (owner.kind != Known::module || assigned_.count(name_of(node->output()))) {
       return {};
     }
     Known known = owner.at(c10::IValue(node->s(attr::name)));
-    const bool is_floating = known.kind == Known::tensor &&
-                             !(known.fact.dtypes & DTypes::floating()).is_empty();
-    return is_floating ? Known{} : known;
+    if (!(known.fact.dtypes & DTypes::floating()).is_empty()) {
+      known.fact.dtypes = DTypes::any();
+    }
+    return known;
   }
 
   // What a use of a container puts into it: null if nothing. Nothing at all for a use after which it
@@ -267,8 +282,17 @@ class Analyst {
   // knows nothing, anything may.
   bool is_written(const Value* value) const {
     const auto kind = value->type()->kind();
-    return (kind == TypeKind::ListType || kind == TypeKind::DictType) &&
-           (value->owningGraph() != graph_ || aliases_.hasWriters(value));
+    if (kind != TypeKind::ListType && kind != TypeKind::DictType) {
+      return false;
+    }
+    if (value->owningGraph() != graph_) {
+      return true;
+    }
+    // AliasDb takes a write to a tensor in a list for one to the list.
+    return has_calls_ ? aliases_.hasWriters(value)
+                      : std::any_of(written_.begin(), written_.end(), [&](const Value* container) {
+                          return container == value || aliases_.mayAlias(container, value);
+                        });
   }
 
   void visit(Block* block) {
@@ -366,6 +390,8 @@ class Analyst {
           return known_of(*constant);
         }
         return Known{};
+      case prim::Uninitialized:
+        return Known{.kind = Known::never};
       case prim::GetAttr:
         return attribute(node);
       case prim::ListConstruct:
@@ -417,6 +443,9 @@ class Analyst {
     }
     if (node->kind() == ops::cast) {
       return cast(of(node->input(0)), node);
+    }
+    if (node->kind() == kDict && node->inputs().empty()) {
+      return Known{.kind = Known::dict, .is_fixed = true};
     }
     static const auto kGet = Symbol::aten("get");
     static const auto kValues = Symbol::aten("values");
@@ -539,6 +568,10 @@ class Analyst {
     return at ? std::optional<size_t>(*at) : std::nullopt;
   }
 
+  static bool is_move(const Node* node) {
+    return node->kind() == aten::to || node->kind() == kCpu || node->kind() == kCuda;
+  }
+
   // A result of an operator of ATen.
   Fact result(Node* node, const c10::FunctionSchema& schema, size_t index) const {
     if (const auto written = written_operand(schema, index)) {
@@ -574,7 +607,7 @@ class Analyst {
         return may_be_none && !number_of(dtype) ? DTypes::any() : asked(dtype);
       }
     }
-    if (node->kind() == aten::to) {  // TorchScript's own overloads of it have no row
+    if (is_move(node)) {  // TorchScript's own overloads of these have no row
       const auto other = position(schema, "other");
       const auto facts = tensors_at(node, other.value_or(0));
       return facts.size() == 1 ? facts[0].dtypes : DTypes::any();
@@ -642,8 +675,6 @@ class Analyst {
 
   // Where the result is: where the call says, or where all tensors are.
   std::optional<c10::DeviceType> device(Node* node, const c10::FunctionSchema& schema) const {
-    static const auto kCpu = Symbol::aten("cpu");
-    static const auto kCuda = Symbol::aten("cuda");
     if (node->kind() == kCpu) {
       return c10::kCPU;
     }
@@ -685,7 +716,7 @@ class Analyst {
         return Dims::unknown;
       }
     }
-    if (node->kind() == aten::to) {
+    if (is_move(node)) {
       const auto facts = tensors_at(node, 0);
       return facts.size() == 1 ? facts[0].dims : Dims::unknown;
     }
@@ -746,7 +777,9 @@ class Analyst {
   const AliasDb aliases_;
   std::map<std::pair<c10::TypePtr, std::string>, std::vector<Use>> attributes_;
   std::set<std::pair<c10::TypePtr, std::string>> assigned_;
-  bool changed_ = false;  // what is known of a container that is written to
+  std::vector<const Value*> written_;  // lists and dictionaries that an operator writes to
+  bool has_calls_ = false;             // of code that is not seen
+  bool changed_ = false;               // what is known of a container that is written to
 };
 
 void annotate(const Block* block, Block* copy, const Facts& facts) {

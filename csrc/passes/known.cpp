@@ -104,6 +104,9 @@ Fact join(const Fact& one, const Fact& other) {
 }
 
 Known join(const Known& one, const Known& other) {
+  if (one.kind == Known::never || other.kind == Known::never) {
+    return one.kind == Known::never ? other : one;
+  }
   if (one.kind == Known::none || other.kind == Known::none) {
     Known joined = one.kind == Known::none ? other : one;
     joined.maybe_none |= joined.kind != Known::none && joined.kind != Known::unknown;

@@ -56,6 +56,7 @@ struct Fact {
 struct Known {
   enum Kind {
     unknown,
+    never,   // no value: the graph does not get here
     plain,   // no tensor is in it
     none,    // None
     tensor,  // `fact`
