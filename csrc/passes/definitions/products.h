@@ -311,6 +311,7 @@ def tensordot(x: Tensor, y: Tensor, dims_x: List[int], dims_y: List[int]) -> Ten
     # A result of one element is a `dot`, which CPU's autocast leaves alone.
     if free_elements(x, dims_x) == 1 and free_elements(y, dims_y) == 1:
         return torch.tensordot(x, y, dims_x, dims_y)
+    assert x.dtype == y.dtype, "both inputs should have same dtype"
     of_x = x
     of_y = y
     for i in range(len(dims_x)):
