@@ -786,12 +786,15 @@ void annotate(const Block* block, Block* copy, const Facts& facts) {
   const auto note = [&](at::ArrayRef<const Value*> values, at::ArrayRef<Value*> copies) {
     for (size_t i = 0; i < values.size(); ++i) {
       const Fact fact = facts.of(values[i]);
-      if (fact.dtype() && fact.device && copies[i]->type()->kind() == TypeKind::TensorType) {
-        copies[i]->setType(c10::TensorType::get()
-                               ->withScalarType(fact.dtype())
-                               ->withDevice(c10::Device(
-                                   *fact.device, *fact.device == c10::DeviceType::CPU ? -1 : 0)));
+      if (copies[i]->type()->kind() != TypeKind::TensorType) {
+        continue;
       }
+      auto type = c10::TensorType::get()->withScalarType(fact.dtype());
+      if (fact.device) {
+        type = type->withDevice(
+            c10::Device(*fact.device, *fact.device == c10::DeviceType::CPU ? -1 : 0));
+      }
+      copies[i]->setType(type);
     }
   };
   note(block->inputs(), copy->inputs());

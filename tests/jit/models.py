@@ -25,6 +25,9 @@ class Case:
     closed: bool = True
     """Whether an example tells all dtypes: no state in a loop is of another one after a step, and
     no layer has code for cases that the example is none of."""
+    once: bool = True
+    """Whether each weight is held once: of a recurrent layer on packed sequences there are both ways
+    in which eager may run it, with weights of their own."""
     plain: bool = True
     """Whether no state is made of the dtype of an input, which may be any."""
 
@@ -525,7 +528,14 @@ MODELS: dict[str, Case] = {
     "u-net": images(UNet),
     "conv next": images(ConvNeXt),
     "efficient vit": images(EfficientViT),
-    "packed sequence": Case(Packed, packed(5, 3, 4), (packed(2), packed(7, 7, 1, 2)), plain=False),
+    "packed sequence": Case(
+        Packed,
+        packed(5, 3, 4),
+        (packed(2), packed(7, 7, 1, 2)),
+        closed=False,
+        once=False,
+        plain=False,
+    ),
     "cells": sequences(Cells, 6, closed=False, plain=False),
     "classifier": Case(
         Classifier, words(2, 6), (words(1, 6), words(3, 9)), closed=False, plain=False

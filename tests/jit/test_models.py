@@ -115,7 +115,8 @@ def test_with_an_example_casts_are_known_and_weights_held_once(
     graph = frozen(name, True, optimize_numerics).graph
     if MODELS[name].closed:
         assert artefact.casts_at_run_time(graph) == 0
-    assert artefact.held_twice(graph) == []
+    if MODELS[name].once:
+        assert artefact.held_twice(graph) == []
 
 
 @pytest.mark.parametrize("name", [name for name, case in MODELS.items() if case.plain])
