@@ -13,12 +13,7 @@
 namespace jit_amp {
 
 // What autocast does to operators that one without an autocast kernel calls inside.
-enum class Reach : uint8_t {
-  nothing,
-  parts,    // joins parts of one dtype: casts nothing, but refuses a reduced dtype that is not its own
-  promote,  // promotes operands of different dtypes
-  cast
-};
+enum class Reach : uint8_t { nothing, promote, cast };
 
 // The dtype of a result, as a function of the operands.
 struct DtypeRule {

@@ -169,8 +169,6 @@ Policy policy_of(const c10::FunctionSchema& schema, c10::DeviceType device) {
   switch (reach_of(name, device)) {
     case Reach::nothing:
       return Policy::untouched;
-    case Reach::parts:
-      return Policy::promote_parts;
     case Reach::promote:
       return Policy::promote_inside;
     default:
@@ -198,7 +196,6 @@ constexpr std::pair<Policy, const char*> kNames[]{
     {Policy::fp32_append_dtype, "fp32_append_dtype"},
     {Policy::promote, "promote"},
     {Policy::promote_inside, "promote_inside"},
-    {Policy::promote_parts, "promote_parts"},
     {Policy::banned, "banned"},
 };
 }  // namespace

@@ -4,8 +4,8 @@
 // ATen/autocast_mode.h; CPU's stand in cpu_policy.inc, because PyTorch has them only in a .cpp file
 // (aten/src/ATen/autocast_mode.cpp). Policies that a user states for an operator come before them.
 // An operator without an autocast kernel is `untouched` only if it was seen to reach no operator that
-// autocast casts (observed.h), `promote_inside` or `promote_parts` if it reached only ones that
-// promote; else, and where nothing was seen, it is `opaque`.
+// autocast casts (observed.h), `promote_inside` if it reached only ones that promote; else, and
+// where nothing was seen, it is `opaque`.
 //
 // An analysis: it looks at one operator and changes nothing.
 #pragma once
@@ -28,7 +28,6 @@ enum class Policy : uint8_t {
   fp32_append_dtype,  // the overload with a dtype, called with float32
   promote,            // operands to the widest floating dtype among them
   promote_inside,     // a composite that reaches only operators that promote
-  promote_parts,      // the same, of parts that all have one dtype
   banned,             // refused by autocast, with advice
 };
 

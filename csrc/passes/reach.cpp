@@ -2,7 +2,6 @@
 
 #include <torch/csrc/jit/runtime/operator.h>
 
-#include <algorithm>
 #include <memory>
 
 #include "passes/decompose.h"
@@ -22,14 +21,6 @@ std::shared_ptr<torch::jit::Operator> find(const std::string& overload) {
   throw std::invalid_argument("jit_amp: no operator is called '" + overload + "'");
 }
 
-// Whether a list of tensors is all that is promoted.
-bool takes_one_list(const c10::FunctionSchema& schema) {
-  const auto& arguments = schema.arguments();
-  return std::count_if(arguments.begin(), arguments.end(), [](const c10::Argument& argument) {
-           return argument.type()->isSubtypeOf(*c10::ListType::ofTensors());
-         }) == 1;
-}
-
 }  // namespace
 
 std::string reach(const std::string& overload, const std::string& device) {
@@ -38,7 +29,7 @@ std::string reach(const std::string& overload, const std::string& device) {
   const auto type = c10::Device(device).type();
   switch (policy_of(schema, type)) {
     case Policy::untouched:
-    case Policy::promote_parts:
+    case Policy::promote_inside:
       return "untouched";
     case Policy::lower:
     case Policy::fp32:
@@ -48,11 +39,6 @@ std::string reach(const std::string& overload, const std::string& device) {
       return "promote";
     case Policy::banned:
       return "refused: autocast refuses it, in eager too";
-    case Policy::promote_inside:
-      if (takes_one_list(schema)) {
-        return "promote";
-      }
-      break;
     default:
       break;
   }
