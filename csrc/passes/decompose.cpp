@@ -62,9 +62,15 @@ bool on_cuda(const Node* node, const State& state) {
 }
 
 constexpr Source kSources[]{
-    {kLossComposites, on_any_device},          {kNormComposites, on_cuda},
-    {kPaddingComposites, on_any_device},       {kProductCompositesOnCpu, on_cpu_alone},
-    {kRecurrentCompositesOnCpu, on_cpu_alone}, {kTransformerCompositesOnCpu, on_cpu_alone},
+    {kLossComposites, on_any_device},
+    {kMathComposites, on_any_device},
+    {kMathCompositesOnCpu, on_cpu_alone},
+    {kMathCompositesOnCuda, on_cuda},
+    {kNormComposites, on_cuda},
+    {kPaddingComposites, on_any_device},
+    {kProductCompositesOnCpu, on_cpu_alone},
+    {kRecurrentCompositesOnCpu, on_cpu_alone},
+    {kTransformerCompositesOnCpu, on_cpu_alone},
 };
 
 // The name that an operator's definition has: definitions.h.
@@ -175,12 +181,13 @@ void define(Node* node, const State& state, const std::string& source, const std
   replace_by(node, source, name, *body);
 }
 
-void decompose(Node* scoped, const std::set<size_t>& fixed) {
+// Returns whether the node had a definition, which now stands in its place.
+bool decompose(Node* scoped, const std::set<size_t>& fixed) {
   const auto state = state_of(scoped);
   const Node* wrapped = wrapped_node(scoped);
   const c10::FunctionSchema* schema = wrapped->maybeSchema();
   if (!state || !schema || !wrapped->kind().is_aten()) {
-    return;
+    return false;
   }
   const std::string name = name_of_definition(*schema);
   const std::string known = preamble(*state);
@@ -188,22 +195,25 @@ void decompose(Node* scoped, const std::set<size_t>& fixed) {
     const std::string text = known + source.text;
     if (has_definition(text, name) && source.holds(wrapped, *state)) {
       define(unwrap(scoped), *state, text, name, fixed);
-      return;
+      return true;
     }
   }
+  return false;
 }
 
 }  // namespace
 
 void decompose(const std::shared_ptr<torch::jit::Graph>& graph) {
-  const auto nodes = all_nodes(*graph);
-  if (std::none_of(nodes.begin(), nodes.end(), ops::is_scoped)) {
-    return;
-  }
-  const auto fixed = fixed_lists(graph);
-  for (Node* node : nodes) {
-    if (ops::is_scoped(node)) {
-      decompose(node, fixed);
+  // Once more after each change: a definition may be in terms of composites.
+  for (bool changed = true; changed;) {
+    changed = false;
+    const auto nodes = all_nodes(*graph);
+    if (std::none_of(nodes.begin(), nodes.end(), ops::is_scoped)) {
+      return;
+    }
+    const auto fixed = fixed_lists(graph);
+    for (Node* node : nodes) {
+      changed |= ops::is_scoped(node) && decompose(node, fixed);
     }
   }
 }

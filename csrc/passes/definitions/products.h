@@ -316,6 +316,7 @@ def tensordot(x: Tensor, y: Tensor, dims_x: List[int], dims_y: List[int]) -> Ten
         if not is_mm:
             is_mm = m != 1
     if is_mm:
+        assert x.dtype == y.dtype, "tensordot: both inputs should have same dtype"
         of_x = x
         of_y = y
         k = 1
