@@ -48,6 +48,13 @@ bool is_for_cpu_alone(const State& state) {
   });
 }
 
+// The definitions know of no other devices.
+bool is_for_cpu_and_cuda(const State& state) {
+  return std::all_of(state.devices.begin(), state.devices.end(), [](const auto& device) {
+    return device.first == at::kCPU || device.first == at::kCUDA || !device.second.enabled;
+  });
+}
+
 // The sources of definitions, and where each holds. The first that does and has the operator is it.
 struct Source {
   const char* text;
@@ -186,7 +193,7 @@ bool decompose(Node* scoped, const std::set<size_t>& fixed) {
   const auto state = state_of(scoped);
   const Node* wrapped = wrapped_node(scoped);
   const c10::FunctionSchema* schema = wrapped->maybeSchema();
-  if (!state || !schema || !wrapped->kind().is_aten()) {
+  if (!state || !is_for_cpu_and_cuda(*state) || !schema || !wrapped->kind().is_aten()) {
     return false;
   }
   const std::string name = name_of_definition(*schema);

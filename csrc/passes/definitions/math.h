@@ -1,13 +1,13 @@
 // Mathematics: what composite operators do with ATen's, from what the installed PyTorch was seen to
 // call. Also in aten/src/ATen/native: LinearAlgebra.cpp, Correlation.cpp, AffineGridGenerator.cpp,
 // Integration.cpp, LossNLL.cpp. A number in a dtype's place is one of c10/core/ScalarType.h: 4 is
-// int64, 6 float32, 7 float64, 9 and 10 their complex ones, 11 bool.
+// int64, 6 float32, 7 float64, 8 to 10 complex, 11 bool.
 //
 // Where a definition is the operator itself, on operands that are cast or not, that is all that
 // autocast does: what it calls inside casts no more.
 //
-// kMathComposites: on every device. kMathCompositesOnCpu: operators that call a linalg_svdvals,
-// which on CPU is on the float32 list, with float32, float64 or complex operands alone.
+// kMathComposites: on every device. kMathCompositesOnCpu: operators that on CPU call others of the
+// float32 list, but with operands that are float32, float64 or complex already.
 // kMathCompositesOnCuda: what CUDA's autocast casts and CPU's does not.
 #pragma once
 
@@ -103,6 +103,7 @@ def cov(x: Tensor, correction: int, fweights: Optional[Tensor], aweights: Option
                 factor = total - (weights * aweights).sum() * correction / total
     factor = factor.clamp(0)
     if count == 1 and (fweights is None) != (aweights is None):
+        # Eager writes the zeros into what it was given.
         x = torch.zeros_like(x)
         if not (x.is_floating_point() or x.is_complex()):
             x = x.to(6)
@@ -201,22 +202,6 @@ def linalg_slogdet(x: Tensor) -> Tuple[Tensor, Tensor]:
 
 def logdet(x: Tensor) -> Tensor:
     return torch.logdet(x)
-
-def is_reduced_on_cuda(x: Tensor) -> bool:
-    return x.is_cuda & x.is_floating_point() & (x.dtype != 6) & (x.dtype != 7)
-
-def linalg_matrix_exp(x: Tensor) -> Tensor:
-    assert not is_reduced_on_cuda(x), "jit_amp: matrix_exp of a reduced dtype inside autocast cannot be exported"
-    return torch.linalg_matrix_exp(x)
-
-def matrix_exp(x: Tensor) -> Tensor:
-    assert not is_reduced_on_cuda(x), "jit_amp: matrix_exp of a reduced dtype inside autocast cannot be exported"
-    return torch.matrix_exp(x)
-
-def istft(x: Tensor, n_fft: int, hop_length: Optional[int], win_length: Optional[int], window: Optional[Tensor], center: bool, normalized: bool, onesided: Optional[bool], length: Optional[int], return_complex: bool) -> Tensor:
-    if window is not None:
-        assert not is_reduced_on_cuda(window), "jit_amp: istft with a window of a reduced dtype inside autocast cannot be exported"
-    return torch.istft(x, n_fft, hop_length, win_length, window, center, normalized, onesided, length, return_complex)
 )SCRIPT";
 
 inline constexpr const char* kMathCompositesOnCpu = R"SCRIPT(
@@ -240,6 +225,15 @@ def nuclear_norm(x: Tensor, keepdim: bool) -> Tensor:
 
 def nuclear_norm__dim(x: Tensor, dim: List[int], keepdim: bool) -> Tensor:
     return torch.nuclear_norm(x, dim, keepdim)
+
+def linalg_matrix_exp(x: Tensor) -> Tensor:
+    return torch.linalg_matrix_exp(x)
+
+def matrix_exp(x: Tensor) -> Tensor:
+    return torch.matrix_exp(x)
+
+def istft(x: Tensor, n_fft: int, hop_length: Optional[int], win_length: Optional[int], window: Optional[Tensor], center: bool, normalized: bool, onesided: Optional[bool], length: Optional[int], return_complex: bool) -> Tensor:
+    return torch.istft(x, n_fft, hop_length, win_length, window, center, normalized, onesided, length, return_complex)
 )SCRIPT";
 
 inline constexpr const char* kMathCompositesOnCuda = R"SCRIPT(
@@ -435,7 +429,8 @@ def cross_entropy_loss(x: Tensor, target: Tensor, weight: Optional[Tensor], redu
             if weight is None:
                 smooth = smooth / (~ignored).sum()
             else:
-                smooth = smooth / weight.gather(0, target.masked_select(~ignored).flatten()).sum()
+                kept = torch.nonzero(~ignored.flatten()).flatten()
+                smooth = smooth / weight.gather(0, target.flatten().index_select(0, kept)).sum()
         loss = (1 - label_smoothing) * loss + smooth * (label_smoothing / classes)
     return loss
 
@@ -496,6 +491,25 @@ def _upsample_nearest_exact3d__vec(x: Tensor, output_size: Optional[List[int]], 
 
 def pinverse(x: Tensor, rcond: float) -> Tensor:
     return torch.linalg_pinv(x, rcond, False)
+
+def check_matrix_exp(x: Tensor):
+    if is_eligible_on_cuda(x):
+        assert x.dtype == 6, "jit_amp: matrix_exp of a reduced dtype on CUDA inside autocast cannot be exported"
+
+def linalg_matrix_exp(x: Tensor) -> Tensor:
+    check_matrix_exp(x)
+    return torch.linalg_matrix_exp(x)
+
+def matrix_exp(x: Tensor) -> Tensor:
+    check_matrix_exp(x)
+    return torch.matrix_exp(x)
+
+def istft(x: Tensor, n_fft: int, hop_length: Optional[int], win_length: Optional[int], window: Optional[Tensor], center: bool, normalized: bool, onesided: Optional[bool], length: Optional[int], return_complex: bool) -> Tensor:
+    if window is not None:
+        if is_eligible_on_cuda(window) and window.dtype != 6:
+            assert x.dtype != 8, "jit_amp: istft of complex32 on CUDA inside autocast cannot be exported"
+            window = fp32(window)
+    return torch.istft(x, n_fft, hop_length, win_length, window, center, normalized, onesided, length, return_complex)
 
 def _native_multi_head_attention(query: Tensor, key: Tensor, value: Tensor, embed_dim: int, num_head: int, qkv_weight: Tensor, qkv_bias: Tensor, proj_weight: Tensor, proj_bias: Tensor, mask: Optional[Tensor], need_weights: bool, average_attn_weights: bool, mask_type: Optional[int]) -> Tuple[Tensor, Tensor]:
     assert not query.is_cuda, "jit_amp: CUDA's fused attention inside autocast cannot be exported"
