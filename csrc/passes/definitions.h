@@ -4,7 +4,8 @@
 // composite operators of ATen do, as far as autocast can see it. A function there has the name of
 // the operator that it defines and, after two underscores, that of the overload, where it has one:
 // `aten::gru.input` is `gru__input`. A source whose name ends with OnCpu holds for CPU only,
-// because other devices run other code; one that ends with OnCuda where CPU's autocast does nothing.
+// because other devices run other code; one that ends with OnCuda holds where CPU's autocast does
+// nothing to the operator.
 #pragma once
 
 #include "passes/definitions/dialect.h"
