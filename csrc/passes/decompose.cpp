@@ -19,6 +19,7 @@
 #include "passes/specialize.h"
 #include "passes/subgraphs.h"
 #include "runtime/ops.h"
+#include "runtime/state.h"
 
 namespace jit_amp {
 namespace {
@@ -76,7 +77,6 @@ constexpr Source kSources[]{
     {kMathCompositesOnCuda, on_cuda},
     {kNormComposites, on_cuda},
     {kPaddingComposites, on_any_device},
-    {kEinsum, on_any_device},
     {kProductCompositesOnCpu, on_cpu_alone},
     {kRecurrentCompositesOnCpu, on_cpu_alone},
     {kTransformerCompositesOnCpu, on_cpu_alone},
@@ -95,22 +95,37 @@ bool onednn_takes(c10::ScalarType dtype) {
   return asked && asked->typed<bool()>().call();
 }
 
-// Whether an LSTM on sequences that are all of one length, packed, is oneDNN's: PyTorch 2.13 has it
-// so, earlier releases not. The native one takes a state of another dtype and widens it.
-bool onednn_unpacks() {
+// Whether eager's result of float32 operands in a bfloat16 scope is bfloat16: for what differs from
+// one release to the next. Where the machine has no such operator, it is the release that tries.
+template <typename F>
+bool is_lowered(F&& result) {
   const c10::InferenceMode no_gradients;
-  const auto one = at::ones({1, 1});
-  const auto state = at::ones({1, 1, 1});
-  const auto weight = at::ones({4, 1});
+  const Entered scope({{at::kCPU, true, c10::kBFloat16}}, std::nullopt);
   try {
-    const auto results = at::lstm(one, at::ones({1}, c10::kLong), {state, state.to(c10::kBFloat16)},
-                                  {weight, weight},
-                                  /*has_biases=*/false, /*num_layers=*/1, /*dropout=*/0.0,
-                                  /*train=*/false, /*bidirectional=*/false);
-    return std::get<2>(results).scalar_type() != c10::kFloat;
+    return result().scalar_type() == c10::kBFloat16;
   } catch (const std::exception&) {
     return true;
   }
+}
+
+at::Tensor ones(at::IntArrayRef sizes, c10::ScalarType dtype = c10::kFloat) {
+  return at::ones(sizes, c10::TensorOptions(dtype).device(c10::kCPU));
+}
+
+// An LSTM on packed sequences that are all of one length: oneDNN's from PyTorch 2.13 on.
+bool onednn_unpacks() {
+  return is_lowered([] {
+    return std::get<0>(at::lstm(ones({1, 1}), ones({1}, c10::kLong),
+                                {ones({1, 1, 1}), ones({1, 1, 1})}, {ones({4, 1}), ones({4, 1})},
+                                /*has_biases=*/false,
+                                /*num_layers=*/1, /*dropout=*/0.0, /*train=*/false,
+                                /*bidirectional=*/false));
+  });
+}
+
+// A tensordot to one number: not by `mm` in later releases.
+bool tensordot_is_mm() {
+  return is_lowered([] { return at::tensordot(ones({2}), ones({2}), {0}, {0}); });
 }
 
 // Functions that all definitions have: what the state and this machine say. And `lowered`, for
@@ -121,9 +136,11 @@ std::string preamble(const State& state) {
   };
   const DeviceState cpu = state.at(at::kCPU);
   const bool has_onednn = at::globalContext().userEnabledMkldnn() && at::hasMKLDNN();
+  static const bool unpacks = onednn_unpacks();
+  static const bool always_mm = tensordot_is_mm();
   return "def lowered(x: Tensor) -> Tensor:\n    return x\n\n" +
-         function("for_cpu_alone", is_for_cpu_alone(state)) + function("has_onednn", has_onednn) +
-         function("onednn_unpacks", has_onednn && onednn_unpacks()) +
+         function("has_onednn", has_onednn) + function("onednn_unpacks", has_onednn && unpacks) +
+         function("tensordot_is_mm", always_mm) +
          function("onednn_takes_lower", has_onednn && cpu.dtype && onednn_takes(*cpu.dtype));
 }
 
@@ -182,8 +199,9 @@ bool decompose(Node* scoped, const std::set<size_t>& fixed) {
     return false;
   }
   const std::string name = name_of_definition(*schema);
+  const std::string known = preamble(*state);
   for (const Source& source : kSources) {
-    const std::string text = preamble(*state) + source.text;
+    const std::string text = known + source.text;
     if (has_definition(text, name) && source.holds(*schema, *state)) {
       define(unwrap(scoped), *state, text, name, fixed);
       return true;

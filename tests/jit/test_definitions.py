@@ -234,10 +234,36 @@ def test_of_cuda(case: Case, place: Place, tmp_path: Path) -> None:
     check(case, place, tmp_path)
 
 
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, dropout=0.0)
+        self.attention = nn.MultiheadAttention(16, 4, batch_first=True)
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            y = self.layer(x)
+            return y, self.attention(y, y, y)[0]
+
+
+def test_fused_attention_in_a_scope_for_cuda_takes_tensors_on_cpu() -> None:
+    module, x = Attention().eval().requires_grad_(False), torch.rand(2, 5, 16)
+    expected = outcome(module, (x,))
+    with known_warnings_ignored():
+        frozen = jit_amp.freeze(module, optimize_numerics=False)
+    for _ in range(3):
+        assert_same(frozen(x), expected, "result")
+
+
 @needs_cuda
 @pytest.mark.parametrize(
     "case",
     [
+        case(
+            "fused attention",
+            "torch._native_multi_head_attention(x, x, x, 4, 2, y, y[:, 0], z, z[0])[0]",
+            [(1, 3, 4), (12, 4), (4, 4)],
+        ),
         case("matrix_exp", "torch.matrix_exp(x.to(torch.bfloat16))", (3, 3)),
         case("conv2d", "F.conv2d(x + 1j, y + 1j, padding='same')", [(1, 2, 4, 4), (2, 2, 3, 3)]),
     ],

@@ -4,12 +4,13 @@
 //
 // What CPU's autocast sees of an einsum is `bmm`. A dimension that is summed is part of a `bmm` if
 // its size is not 1 in either operand; else it is summed before, in the operand's own dtype, and if
-// none is left the operands are multiplied elementwise.
+// none is left the operands are multiplied elementwise. Lists of numbers are what is known when
+// compiling, where the equation is.
 #pragma once
 
 namespace jit_amp {
 
-inline constexpr const char* kEinsum = R"SCRIPT(
+inline constexpr const char* kProductCompositesOnCpu = R"SCRIPT(
 def letters_of(part: str) -> List[int]:
     # 0 to 51 in the order in which ATen sorts letters, 52 for "...".
     found: List[int] = []
@@ -229,7 +230,7 @@ def summed_alone(x: Tensor, other: Tensor, kept: int) -> Tensor:
         x = x.sum(now, True)
     return x
 
-def contract_pair(operands: List[List[int]], output: List[int], a: Tensor, b: Tensor, is_product: bool) -> Tensor:
+def contract_pair(operands: List[List[int]], output: List[int], a: Tensor, b: Tensor) -> Tensor:
     ranks = ranks_of(operands)
     if has_ellipsis(operands):
         ranks = [a.dim(), b.dim()]
@@ -239,12 +240,7 @@ def contract_pair(operands: List[List[int]], output: List[int], a: Tensor, b: Te
     a = summed_alone(of_a, of_b, kept)
     b = summed_alone(of_b, of_a, kept)
     all = names(len(orders[0]))
-    equation = all + "," + all + "->" + all[:kept]
-    if is_product:
-        result = torch.einsum(equation, [lowered(a), lowered(b)])
-    else:
-        result = torch.einsum(equation, [a, b])
-    return result
+    return torch.einsum(all + "," + all + "->" + all[:kept], [lowered(a), lowered(b)])
 
 def contract(operands: List[List[int]], output: List[int], tensors: List[Tensor], path: Optional[List[int]]) -> Tensor:
     ranks = ranks_of(operands)
@@ -254,19 +250,13 @@ def contract(operands: List[List[int]], output: List[int], tensors: List[Tensor]
     all_aligned: List[Tensor] = []
     for i in range(len(operands)):
         all_aligned.append(aligned(tensors[i], diagonals[i], lacks[i], orders[i]))
-    if len(operands) == 1:
-        result = all_aligned[0]
-        if kept < len(orders[0]):
-            result = result.sum([d for d in range(kept, len(orders[0]))])
-    else:
-        result = contracted(all_aligned, kept, path)
-    return result
+    return contracted(all_aligned, kept, path)
 
 def einsum(equation: str, tensors: List[Tensor], path: Optional[List[int]]) -> Tensor:
     operands = operands_of(equation)
     output = output_of(equation, operands)
     assert len(operands) == len(tensors), "einsum: as many operands as the equation has"
-    if not sums(operands, output) or (len(operands) == 1 and for_cpu_alone()):
+    if not sums(operands, output) or len(operands) == 1:
         result = torch.einsum(equation, tensors, path=path)
     elif is_pair(operands, output):
         a = tensors[0]
@@ -289,37 +279,61 @@ def einsum(equation: str, tensors: List[Tensor], path: Optional[List[int]]) -> T
             whole = whole & (b.size(alone_b[i]) == 1)
         if some and whole:
             result = torch.einsum(equation, [lowered(a), lowered(b)], path=path)
-        elif for_cpu_alone() and (len(of_a) + len(alone_a) + len(alone_b) == 1 or not some):
+        elif len(of_a) + len(alone_a) + len(alone_b) == 1 or not some:
             result = torch.einsum(equation, tensors, path=path)
         else:
-            result = contract_pair(operands, output, a, b, for_cpu_alone() or some)
+            result = contract_pair(operands, output, a, b)
     else:
         result = contract(operands, output, tensors, path)
     return result
-)SCRIPT";
 
-inline constexpr const char* kProductCompositesOnCpu = R"SCRIPT(
-def free_elements(x: Tensor, dims: List[int]) -> int:
-    summed = [d % x.dim() for d in dims]
-    count = 1
-    for d in range(x.dim()):
-        if d not in summed:
-            count *= x.size(d)
-    return count
+def others(rank: int, dims: List[int]) -> List[int]:
+    found: List[int] = []
+    for d in range(rank):
+        if d not in dims and d - rank not in dims:
+            found.append(d)
+    return found
+
+def numel(sizes: List[int]) -> int:
+    n = 1
+    for size in sizes:
+        n *= size
+    return n
+
+def sizes_of(x: Tensor, dims: List[int]) -> List[int]:
+    return [x.size(d) for d in dims]
 
 def tensordot(x: Tensor, y: Tensor, dims_x: List[int], dims_y: List[int]) -> Tensor:
-    # A result of one element is a `dot`, which CPU's autocast leaves alone.
-    if free_elements(x, dims_x) == 1 and free_elements(y, dims_y) == 1:
-        return torch.tensordot(x, y, dims_x, dims_y)
-    assert x.dtype == y.dtype, "both inputs should have same dtype"
-    of_x = x
-    of_y = y
-    for i in range(len(dims_x)):
-        if y.size(dims_y[i]) == 1 and x.size(dims_x[i]) != 1:
-            of_x = of_x.sum([dims_x[i]], True)
-        elif x.size(dims_x[i]) == 1 and y.size(dims_y[i]) != 1:
-            of_y = of_y.sum([dims_y[i]], True)
-    return torch.tensordot(lowered(of_x), lowered(of_y), dims_x, dims_y)
+    rest_x = others(x.dim(), dims_x)
+    rest_y = others(y.dim(), dims_y)
+    sizes_x = sizes_of(x, rest_x)
+    sizes_y = sizes_of(y, rest_y)
+    m = numel(sizes_x)
+    n = numel(sizes_y)
+    is_mm = tensordot_is_mm()
+    if not is_mm:
+        is_mm = n != 1
+        if not is_mm:
+            is_mm = m != 1
+    if is_mm:
+        assert x.dtype == y.dtype, "tensordot: both inputs should have same dtype"
+        of_x = x
+        of_y = y
+        k = 1
+        for i in range(len(dims_x)):
+            if y.size(dims_y[i]) == 1:
+                of_x = of_x.sum([dims_x[i]], True)
+            elif x.size(dims_x[i]) == 1:
+                of_y = of_y.sum([dims_y[i]], True)
+            else:
+                assert x.size(dims_x[i]) == y.size(dims_y[i]), "tensordot: sizes that do not match"
+                k *= x.size(dims_x[i])
+        left = of_x.permute(rest_x + dims_x).reshape([m, k])
+        right = of_y.permute(dims_y + rest_y).reshape([k, n])
+        result = torch.mm(left, right).reshape(sizes_x + sizes_y)
+    else:
+        result = torch.tensordot(x, y, dims_x, dims_y)
+    return result
 
 def bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
     result = torch.bilinear(lowered(x), lowered(y), lowered(weight), None).to(x.dtype)
