@@ -2,8 +2,7 @@
 // aten/src/ATen/native/mkldnn/RNN.cpp does with an LSTM's operands.
 //
 // `kind` is 0 for an RNN with tanh, 1 for one with relu, 2 for a GRU and 3 for an LSTM, whose state
-// is h and c; the others' c is of no meaning. `.to` of a dtype that a tensor has says so to whoever
-// does not know the elements of a list.
+// is h and c; the others' c is of no meaning.
 #pragma once
 
 namespace jit_amp {
@@ -52,7 +51,7 @@ def steps(kind: int, inputs: Tensor, h: Tensor, c: Tensor, w_hh: Tensor, b_hh: O
         outputs.append(h)
     if reverse:
         outputs.reverse()
-    return outside_stack(outputs).to(h.dtype), h, c
+    return outside_stack(outputs), h, c
 
 def packed_steps(kind: int, inputs: Tensor, batch_sizes: Tensor, h: Tensor, c: Tensor, w_hh: Tensor, b_hh: Optional[Tensor], w_hr: Optional[Tensor]) -> Tuple[Tensor, Tensor, Tensor]:
     outputs: List[Tensor] = []
@@ -74,12 +73,12 @@ def packed_steps(kind: int, inputs: Tensor, batch_sizes: Tensor, h: Tensor, c: T
         outputs.append(h)
     done_h.append(h)
     done_h.reverse()
-    h = outside_cat(done_h, 0).to(h.dtype)
+    h = outside_cat(done_h, 0)
     if kind == 3:
         done_c.append(c)
         done_c.reverse()
-        c = outside_cat(done_c, 0).to(c.dtype)
-    return outside_cat(outputs, 0).to(h.dtype), h, c
+        c = outside_cat(done_c, 0)
+    return outside_cat(outputs, 0), h, c
 
 def packed_steps_back(kind: int, inputs: Tensor, batch_sizes: Tensor, h0: Tensor, c0: Tensor, w_hh: Tensor, b_hh: Optional[Tensor], w_hr: Optional[Tensor]) -> Tuple[Tensor, Tensor, Tensor]:
     outputs: List[Tensor] = []
@@ -101,7 +100,7 @@ def packed_steps_back(kind: int, inputs: Tensor, batch_sizes: Tensor, h0: Tensor
         end -= n
         outputs.append(h)
     outputs.reverse()
-    return outside_cat(outputs, 0).to(h.dtype), h, c
+    return outside_cat(outputs, 0), h, c
 
 def layers(kind: int, x: Tensor, batch_sizes: Optional[Tensor], hx: Tensor, cx: Tensor, params: List[Tensor], has_biases: bool, projects: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool) -> Tuple[Tensor, Tensor, Tensor]:
     check_on_cpu(x)
