@@ -6,8 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
-import torch.utils.cpp_extension
 from setuptools import setup
+from torch.utils import cpp_extension
 from torch.utils.cpp_extension import BuildExtension, CppExtension
 
 ROOT = Path(__file__).parent
@@ -36,8 +36,8 @@ class Build(BuildExtension):
         super().build_extension(ext)
 
 
-# Newer torch puts ccache before the compiler by itself.
-wraps = hasattr(torch.utils.cpp_extension, "_wrap_compiler")
+# Newer releases of torch put ccache in front of the compiler themselves.
+wraps = hasattr(cpp_extension, "_wrap_compiler")
 if shutil.which("ccache") and "CXX" not in os.environ and not wraps:
     os.environ["CXX"] = "ccache g++"
 

@@ -10,6 +10,7 @@
 #include "error.h"
 #include "passes/enclose.h"
 #include "passes/policy.h"
+#include "passes/reach.h"
 #include "passes/restore.h"
 #include "runtime/attach.h"
 #include "runtime/freeze.h"
@@ -180,6 +181,7 @@ PYBIND11_MODULE(_C, m) {
         [](const std::string& name, const std::string& device, const std::string& policy) {
           jit_amp::state_policy(name, c10::Device(device).type(), jit_amp::policy_named(policy));
         });
+  m.def("reach", &jit_amp::reach);
   m.def("policy_table", [](const std::string& device) {
     py::dict table;
     for (const auto& [overload, policy] : jit_amp::policy_table(c10::Device(device).type())) {

@@ -45,9 +45,15 @@ def _trace_module(*args: Any, **kwargs: Any) -> Any:
 
 @functools.wraps(_originals["freeze"])
 def _freeze(
-    mod: Any, preserved_attrs: list[str] | None = None, optimize_numerics: bool = True
+    mod: Any,
+    preserved_attrs: list[str] | None = None,
+    optimize_numerics: bool = True,
+    *,
+    example_inputs: Any = None,
 ) -> Any:
-    return freeze(mod, preserved_attrs, optimize_numerics=optimize_numerics)
+    return freeze(
+        mod, preserved_attrs, example_inputs=example_inputs, optimize_numerics=optimize_numerics
+    )
 
 
 @functools.wraps(_originals["load"])
@@ -56,8 +62,10 @@ def _load(*args: Any, **kwargs: Any) -> Any:
 
 
 @functools.wraps(_originals["optimize_for_inference"])
-def _optimize_for_inference(mod: Any, other_methods: list[str] | None = None) -> Any:
-    return optimize_for_inference(mod, other_methods)
+def _optimize_for_inference(
+    mod: Any, other_methods: list[str] | None = None, *, example_inputs: Any = None
+) -> Any:
+    return optimize_for_inference(mod, other_methods, example_inputs=example_inputs)
 
 
 _OURS = {
@@ -94,7 +102,8 @@ def install() -> _Installed:
     """Makes plain ``torch.jit.script``, ``trace``, ``trace_module``, ``freeze``, ``load`` and
     ``optimize_for_inference`` go through jit_amp.
 
-    They keep their arguments. What was scripted before stays as it is. Calling it again changes
+    They keep their arguments; ``freeze`` and ``optimize_for_inference`` take ``example_inputs`` too,
+    by keyword. What was scripted before stays as it is. Calling it again changes
     nothing. Also a context manager: ``with jit_amp.install():`` undoes itself at the end.
     """
     was_installed = bool(_before)

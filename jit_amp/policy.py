@@ -1,13 +1,18 @@
 """What autocast does to each operator: the tables, their drift, and policies of your own.
 
-``python -m jit_amp.policy`` holds the tables against the running dispatcher and lists every
-overload that has an autocast kernel and no policy, and every policy whose overload has no kernel.
-Such an operator is opaque to jit_amp: right in process, refused in export.
+``python -m jit_amp.policy`` compares the tables with the running dispatcher and lists every overload
+that has an autocast kernel and no policy, and every policy whose overload has no kernel. Such an
+operator is opaque to jit_amp: right in process, refused in export.
+
+``python -m jit_amp.policy --reach`` counts what :func:`jit_amp.freeze` can do with the operators that
+TorchScript can call, and lists those that it refuses in a scope, with the reason.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections import Counter
 from typing import Literal
 
 import torch
@@ -27,9 +32,29 @@ def table(device_type: DeviceType) -> dict[str, str]:
     CUDA's are those of the installed ``ATen/autocast_mode.h``, CPU's those of
     ``aten/src/ATen/autocast_mode.cpp``.
     """
-    if device_type not in _KEYS:
-        raise ValueError(f"device_type: {device_type!r} not of 'cpu', 'cuda'")
+    _check_device(device_type)
     return dict(_C.policy_table(device_type))
+
+
+def reach(device_type: DeviceType) -> dict[str, str]:
+    """Returns what freezing does with each ``aten`` overload that TorchScript can call.
+
+    Args:
+        device_type: ``"cpu"`` or ``"cuda"``, the device of the scope.
+
+    Returns:
+        By overload, sorted: ``"cast"`` (in autocast's lists: its operands are cast), ``"promote"``
+        (its operands are cast to the widest of them), ``"untouched"`` (it reaches no operator that
+        autocast casts), ``"decomposed"`` (it does, and is exported as what it does), or
+        ``"refused: "`` and why.
+    """
+    _check_device(device_type)
+    names = {
+        f"{s.name}.{s.overload_name}" if s.overload_name else s.name
+        for s in torch._C._jit_get_all_schemas()
+        if s.name.startswith("aten::")
+    }
+    return {name: _C.reach(name, device_type) for name in sorted(names)}
 
 
 def register(op: str, device_type: DeviceType, policy: Policy) -> None:
@@ -47,8 +72,7 @@ def register(op: str, device_type: DeviceType, policy: Policy) -> None:
     """
     if "::" not in op:
         raise ValueError(f"op: {op!r} has no namespace; write 'namespace::name'")
-    if device_type not in _KEYS:
-        raise ValueError(f"device_type: {device_type!r} not of 'cpu', 'cuda'")
+    _check_device(device_type)
     if policy not in _STATABLE:
         raise ValueError(f"policy: {policy!r} not of {', '.join(map(repr, _STATABLE))}")
     _C.state_policy(op, device_type, policy)
@@ -65,7 +89,12 @@ def drift(device_type: DeviceType) -> tuple[list[str], list[str]]:
     return sorted(kernels - known), sorted(known - kernels)
 
 
-def main() -> int:
+def _check_device(device_type: str) -> None:
+    if device_type not in _KEYS:
+        raise ValueError(f"device_type: {device_type!r} not of 'cpu', 'cuda'")
+
+
+def _print_drift() -> int:
     total = 0
     for device_type in _KEYS:
         missing, idle = drift(device_type)
@@ -80,6 +109,30 @@ def main() -> int:
             print(f"  no kernel: {name}")
         total += len(missing)
     return min(total, 1)
+
+
+def _print_reach() -> int:
+    for device_type in _KEYS:
+        found = reach(device_type)
+        counts = Counter(what.partition(":")[0] for what in found.values())
+        print(f"{device_type}: {len(found)} overloads, torch {torch.__version__}")
+        for what in ("untouched", "cast", "promote", "decomposed", "refused"):
+            print(f"  {counts[what]:5} {what}")
+        for reason, count in Counter(w for w in found.values() if ":" in w).most_common():
+            print(f"        {count:5} {reason.partition(': ')[2]}")
+        for name, what in found.items():
+            if what.startswith("refused"):
+                print(f"  {name}: {what.partition(': ')[2]}")
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m jit_amp.policy",
+        description="Compares autocast's tables with the installed torch.",
+    )
+    parser.add_argument("--reach", action="store_true", help="what freezing can do with operators")
+    return _print_reach() if parser.parse_args().reach else _print_drift()
 
 
 if __name__ == "__main__":

@@ -1,14 +1,22 @@
 #include "passes/decompose.h"
 
 #include <ATen/Context.h>
+#include <ATen/Functions.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
 #include <optional>
+#include <set>
+#include <string>
 
 #include "passes/definitions.h"
+#include "passes/loops.h"
 #include "passes/lower.h"
 #include "passes/policy.h"
+#include "passes/scopes.h"
+#include "passes/specialize.h"
 #include "passes/subgraphs.h"
 #include "runtime/ops.h"
 
@@ -33,204 +41,163 @@ std::optional<State> state_of(const Node* scoped) {
   return state;
 }
 
-// Casts every tensor operand of `node`, as the lower policy does.
-void lower_operands(Node* node, const State& state) {
-  Graph* graph = node->owningGraph();
-  const WithInsertPoint here(node);
-  Value* dtype = graph->insertNode(graph->create(ops::deferred, 1))->output();
-  dtype->node()->i_(attr::value, static_cast<int64_t>(*state.at(at::kCPU).dtype));
-  dtype->setType(c10::IntType::get());
-  Value* none = graph->insertConstant(c10::IValue());
-  for (size_t i = 0; i < node->inputs().size(); ++i) {
-    for (const c10::TypePtr& type :
-         {c10::TypePtr(c10::TensorType::get()), c10::TypePtr(c10::ListType::ofTensors())}) {
-      if (node->input(i)->type()->isSubtypeOf(*type)) {
-        Node* cast = graph->insertNode(graph->create(ops::cast, {node->input(i), dtype, none}, 1));
-        cast->copyMetadata(node);
-        cast->output()->setType(type);
-        node->replaceInput(i, cast->output());
-        break;
-      }
-    }
-  }
-}
-
-// A wrapped node's operand, as the value outside.
-Value* operand(Node* scoped, const std::string& name) {
-  Value* inside = wrapped_node(scoped)->namedInput(name);
-  const auto& inputs = scoped->g(attr::Subgraph)->inputs();
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i] == inside) {
-      return scoped->input(state_inputs(scoped) + i);
-    }
-  }
-  return inside;
-}
-
-std::optional<size_t> length(const Value* list) {
-  if (list->node()->kind() == prim::ListConstruct) {
-    return list->node()->inputs().size();
-  }
-  const auto constant = toIValue(list);
-  return constant && constant->isList() ? std::optional(constant->toListRef().size())
-                                        : std::nullopt;
-}
-
-// oneDNN's LSTM is what eager runs on CPU, except with projections, which have more weights.
-bool is_onednn_lstm(Node* scoped) {
-  const Node* node = wrapped_node(scoped);
-  if (node->kind() != aten::lstm || node->schema().overload_name() != "input" ||
-      !at::globalContext().userEnabledMkldnn() || !at::hasMKLDNN()) {
-    return false;
-  }
-  const auto biases = constant_as<bool>(operand(scoped, "has_biases"));
-  const auto layers = constant_as<int64_t>(operand(scoped, "num_layers"));
-  const auto both_ways = constant_as<bool>(operand(scoped, "bidirectional"));
-  const auto weights = length(operand(scoped, "params"));
-  return biases && layers && both_ways && weights &&
-         *weights == static_cast<size_t>(*layers) * (*both_ways ? 2 : 1) * (*biases ? 4 : 2);
-}
-
-// An einsum as CPU runs it.
-struct Einsum {
-  enum Kind { unknown, no_product, product } kind = unknown;
-  std::vector<int64_t> contracted;  // dimensions of the first operand that the product sums over
-};
-
-// One operand is viewed and summed; two are multiplied, or contracted by one bmm. A letter that is
-// summed in one operand alone is summed before the bmm, in that operand's dtype: not known here.
-Einsum read_einsum(const Node* node) {
-  const auto given = constant_as<std::string>(node->namedInput("equation"));
-  if (!given || given->find('.') != std::string::npos) {
-    return {};
-  }
-  std::string equation;
-  std::copy_if(given->begin(), given->end(), std::back_inserter(equation),
-               [](char c) { return c != ' '; });
-  const size_t arrow = equation.find("->");
-  const std::string inputs = equation.substr(0, arrow);
-  const size_t comma = inputs.find(',');
-  if (comma == std::string::npos) {
-    return {Einsum::no_product, {}};
-  }
-  const std::string left = inputs.substr(0, comma);
-  const std::string right = inputs.substr(comma + 1);
-  if (right.find(',') != std::string::npos) {
-    return {};
-  }
-  const auto kept = [&](char letter) {
-    if (arrow != std::string::npos) {
-      return equation.find(letter, arrow) != std::string::npos;
-    }
-    return std::count(inputs.begin(), inputs.end(), letter) == 1;
-  };
-  for (const std::string* operand : {&left, &right}) {
-    const std::string& other = operand == &left ? right : left;
-    for (const char letter : *operand) {
-      if (std::count(operand->begin(), operand->end(), letter) > 1 ||
-          (other.find(letter) == std::string::npos && !kept(letter))) {
-        return {};
-      }
-    }
-  }
-  Einsum read{Einsum::no_product, {}};
-  for (size_t i = 0; i < left.size(); ++i) {
-    if (right.find(left[i]) != std::string::npos && !kept(left[i])) {
-      read.kind = Einsum::product;
-      read.contracted.push_back(static_cast<int64_t>(i));
-    }
-  }
-  return read;
-}
-
-// With a summed dimension of size 1 eager multiplies where it else calls bmm.
-void check_contracted(Node* einsum, const std::vector<int64_t>& dimensions) {
-  const Node* list = einsum->namedInput("tensors")->node();
-  if (list->kind() != prim::ListConstruct) {
-    return;
-  }
-  Graph* graph = einsum->owningGraph();
-  const WithInsertPoint here(einsum);
-  for (const int64_t dimension : dimensions) {
-    insert_check(*graph, kComposites, "check_contracted",
-                 {list->input(0), graph->insertConstant(dimension)});
-  }
-}
-
 bool is_for_cpu_alone(const State& state) {
   return std::all_of(state.devices.begin(), state.devices.end(), [](const auto& device) {
     return device.second.enabled == (device.first == at::kCPU);
   });
 }
 
-// The name of the wrapped node's definition, if it has one that holds for the state.
-std::optional<std::string> definition_of(Node* scoped, const State& state) {
-  const Node* node = wrapped_node(scoped);
-  const c10::FunctionSchema* schema = node->maybeSchema();
-  if (!schema || !node->kind().is_aten() ||
-      (!schema->overload_name().empty() && schema->overload_name() != "input")) {
-    return std::nullopt;
-  }
-  const std::string name = node->kind().toUnqualString();
-  // On CUDA, recurrent networks and the fused encoder layer are other code.
-  const bool for_any_device = name == "pad" || name == "nll_loss_nd";
-  if (!has_definition(kComposites, name) || !(for_any_device || is_for_cpu_alone(state))) {
-    return std::nullopt;
-  }
-  return name;
+// The sources of definitions, and where each holds. The first that does and has the operator is it.
+struct Source {
+  const char* text;
+  bool (*holds)(const c10::FunctionSchema& op, const State& state);
+};
+
+bool on_any_device(const c10::FunctionSchema&, const State&) { return true; }
+bool on_cpu_alone(const c10::FunctionSchema&, const State& state) {
+  return is_for_cpu_alone(state);
+}
+// What CUDA's autocast alone does to an operator.
+bool on_cuda(const c10::FunctionSchema& op, const State& state) {
+  return !state.active(at::kCPU) || policy_of(op, at::kCPU) == Policy::untouched;
 }
 
-void decompose(Node* scoped) {
-  const auto known = state_of(scoped);
-  if (!known) {
-    return;
+constexpr Source kSources[]{
+    {kLossComposites, on_any_device},
+    {kNormComposites, on_cuda},
+    {kPaddingComposites, on_any_device},
+    {kEinsum, on_any_device},
+    {kProductCompositesOnCpu, on_cpu_alone},
+    {kRecurrentCompositesOnCpu, on_cpu_alone},
+    {kTransformerCompositesOnCpu, on_cpu_alone},
+};
+
+// The name that an operator's definition has: definitions.h.
+std::string name_of_definition(const c10::FunctionSchema& schema) {
+  const std::string name = c10::Symbol::fromQualString(schema.name()).toUnqualString();
+  return schema.overload_name().empty() ? name : name + "__" + schema.overload_name();
+}
+
+bool onednn_takes(c10::ScalarType dtype) {
+  const char* name = dtype == c10::kBFloat16 ? "mkldnn::_is_mkldnn_bf16_supported"
+                                             : "mkldnn::_is_mkldnn_fp16_supported";
+  const auto asked = c10::Dispatcher::singleton().findSchema({name, ""});
+  return asked && asked->typed<bool()>().call();
+}
+
+// Whether an LSTM on sequences that are all of one length, packed, is oneDNN's: PyTorch 2.13 has it
+// so, earlier releases not. The native one takes a state of another dtype and widens it.
+bool onednn_unpacks() {
+  const c10::InferenceMode no_gradients;
+  const auto one = at::ones({1, 1});
+  const auto state = at::ones({1, 1, 1});
+  const auto weight = at::ones({4, 1});
+  try {
+    const auto results = at::lstm(one, at::ones({1}, c10::kLong), {state, state.to(c10::kBFloat16)},
+                                  {weight, weight},
+                                  /*has_biases=*/false, /*num_layers=*/1, /*dropout=*/0.0,
+                                  /*train=*/false, /*bidirectional=*/false);
+    return std::get<2>(results).scalar_type() != c10::kFloat;
+  } catch (const std::exception&) {
+    return true;
   }
-  const State& state = *known;
-  if (is_for_cpu_alone(state) && is_onednn_lstm(scoped)) {
-    Node* node = unwrap(scoped);
-    const WithInsertPoint here(node);
-    const auto dtype = static_cast<int64_t>(*state.at(at::kCPU).dtype);
-    Graph* graph = node->owningGraph();
-    insert_check(*graph, kComposites, "check_onednn",
-                 {node->namedInput("input"), graph->insertConstant(dtype)});
-    lower_operands(node, state);
-    return;
+}
+
+// Functions that all definitions have: what the state and this machine say. And `lowered`, for
+// which `specialize` puts a cast.
+std::string preamble(const State& state) {
+  const auto function = [](const char* name, bool value) {
+    return c10::str("def ", name, "() -> bool:\n    return ", value ? "True" : "False", "\n\n");
+  };
+  const DeviceState cpu = state.at(at::kCPU);
+  const bool has_onednn = at::globalContext().userEnabledMkldnn() && at::hasMKLDNN();
+  return "def lowered(x: Tensor) -> Tensor:\n    return x\n\n" +
+         function("for_cpu_alone", is_for_cpu_alone(state)) + function("has_onednn", has_onednn) +
+         function("onednn_unpacks", has_onednn && onednn_unpacks()) +
+         function("onednn_takes_lower", has_onednn && cpu.dtype && onednn_takes(*cpu.dtype));
+}
+
+// The dtype that the policy `lower` casts to on the device, as a value at the insertion point.
+Value* lower_dtype(Graph& graph, const State& state, c10::DeviceType device) {
+  if (!state.active(device)) {
+    return graph.insertConstant(c10::IValue());
   }
-  if (is_for_cpu_alone(state) && wrapped_node(scoped)->kind() == aten::einsum) {
-    const Einsum einsum = read_einsum(wrapped_node(scoped));
-    if (einsum.kind != Einsum::unknown) {
-      Node* node = unwrap(scoped);
-      if (einsum.kind == Einsum::product) {
-        check_contracted(node, einsum.contracted);
-        lower_operands(node, state);
-      }
+  Node* dtype = graph.insertNode(graph.create(ops::deferred, 1));
+  dtype->i_(attr::value, static_cast<int64_t>(*state.at(device).dtype));
+  return dtype->output()->setType(c10::IntType::get());
+}
+
+Value* lowered(Value* value, const State& state) {
+  Graph& graph = *value->owningGraph();
+  return graph
+      .insertNode(graph.create(ops::cast, {value, lower_dtype(graph, state, at::kCPU),
+                                           lower_dtype(graph, state, at::kCUDA)}))
+      ->output()
+      ->setType(c10::TensorType::get());
+}
+
+// Puts the definition, lowered, in the node's place. Where it has the operator itself, that stands
+// free of the scope.
+void define(Node* node, const State& state, const std::string& source, const std::string& name,
+            const std::set<size_t>& fixed) {
+  auto body = source_graph(source, name);
+  const auto operands =
+      specialize(body, node, fixed, [&](Value* value) { return lowered(value, state); });
+  mark_loops(*body);
+  Scopes scopes = find_scopes(*body, state);
+  for (const Node* inner : all_nodes(*body)) {
+    if (inner->kind() == node->kind()) {
+      scopes.state.erase(inner);
     }
+  }
+  lower(body, scopes, state, Product::exported);
+  unmark_loops(*body);
+  node->removeAllInputs();
+  for (Value* operand : operands) {
+    node->addInput(operand);
+  }
+  replace_by(node, source, name, *body);
+}
+
+void decompose(Node* scoped, const std::set<size_t>& fixed) {
+  const auto state = state_of(scoped);
+  const Node* wrapped = wrapped_node(scoped);
+  const c10::FunctionSchema* schema = wrapped->maybeSchema();
+  if (!state || !schema || !wrapped->kind().is_aten()) {
     return;
   }
-  if (policy_of(wrapped_node(scoped), at::kCUDA) == Policy::fp32_append_dtype &&
-      (!state.at(at::kCPU).enabled ||
-       policy_of(wrapped_node(scoped), at::kCPU) == Policy::untouched)) {
-    const auto overload = wrapped_node(scoped)->schema().overload_name();
-    const std::string name = "norm_" + overload;
-    Node* node = unwrap(scoped);
-    replace_by(node, kDefinitions, name, *definition(kDefinitions, name));
-    return;
-  }
-  if (const auto name = definition_of(scoped, state)) {
-    auto body = definition(kComposites, *name);
-    lower(body, find_scopes(*body, state), state, Product::exported);
-    replace_by(unwrap(scoped), kComposites, *name, *body);
+  const std::string name = name_of_definition(*schema);
+  for (const Source& source : kSources) {
+    const std::string text = preamble(*state) + source.text;
+    if (has_definition(text, name) && source.holds(*schema, *state)) {
+      define(unwrap(scoped), *state, text, name, fixed);
+      return;
+    }
   }
 }
 
 }  // namespace
 
 void decompose(const std::shared_ptr<torch::jit::Graph>& graph) {
-  for (Node* node : all_nodes(*graph)) {
+  const auto nodes = all_nodes(*graph);
+  if (std::none_of(nodes.begin(), nodes.end(), ops::is_scoped)) {
+    return;
+  }
+  const auto fixed = fixed_lists(graph);
+  for (Node* node : nodes) {
     if (ops::is_scoped(node)) {
-      decompose(node);
+      decompose(node, fixed);
     }
   }
+}
+
+bool is_decomposed(const c10::FunctionSchema& op, c10::DeviceType device) {
+  State state;
+  state.devices[device] = {true, c10::kBFloat16};
+  return std::any_of(std::begin(kSources), std::end(kSources), [&](const Source& source) {
+    return has_definition(preamble(state) + source.text, name_of_definition(op)) &&
+           source.holds(op, state);
+  });
 }
 
 }  // namespace jit_amp

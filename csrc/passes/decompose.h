@@ -2,8 +2,8 @@
 //
 // A composite operator has no autocast kernel of its own, but what it calls has. In process the
 // dispatcher sees to that (`jit_amp::scoped`); an exported graph has to hold the result. Where the
-// composite has a definition (definitions.h, kComposites), the definition is lowered under the
-// scope's state and put in its place. For LSTM and einsum on CPU a cast of the operands is exactly
+// composite has a definition (definitions.h), the definition is lowered under the scope's state and
+// put in its place. For LSTM and einsum on CPU a cast of the operands is exactly
 // what happens: oneDNN's LSTM takes all operands in the reduced dtype, einsum of two operands is
 // one `bmm`. What is left opaque, seal refuses.
 //
@@ -18,5 +18,8 @@
 namespace jit_amp {
 
 void decompose(const std::shared_ptr<torch::jit::Graph>& graph);
+
+// Whether there is a definition of the operator that holds in a scope for the device.
+bool is_decomposed(const c10::FunctionSchema& op, c10::DeviceType device);
 
 }  // namespace jit_amp

@@ -1,21 +1,21 @@
-// facts: what is known of each tensor's dtype and device.
+// facts: what is known of each value's dtype, device and dimensions.
 //
-// A small lattice per value: known or unknown, each of dtype and device on its own. What they are
-// comes from running the graph on example inputs under PyTorch's profiling instrumentation, so that
-// no operator's rule is written here again. What has been seen holds for a value if it does
-// whichever way the graph goes: a forward analysis, to a fixed point, with these rules.
+// A forward analysis. What holds for the graph's inputs is given (inputs.h: what an artefact's own
+// check lets in); what holds for a node's results follows from its operands:
 //
-//   - The facts of the graph's inputs hold, where all examples agree (inputs.h): whoever acts on
-//     facts makes sure that later inputs are like the examples (see seal).
-//   - A node's results hold if its operands do; but not where its dtype or device is computed, nor
-//     what comes from an attribute, a task, or a list or dictionary that is written to, nor an
-//     element that is chosen at run time among others.
-//   - What comes together in a branch or a loop holds if its facts are known and the same.
+//   - by the operator's row in observed.inc, which was made by asking the operator: the dtype of an
+//     operand, type promotion, or one dtype. A dtype that the call gives stands.
+//   - A tensor that is written to keeps its dtype and device.
+//   - Containers are known by their elements, unless something unseen may write to them.
+//   - What comes together after a branch or in a loop holds only if it holds on each way.
+//   - Of everything else nothing is known: unlisted operators, calls, attributes of objects.
+//
+// No operator is run, so facts hold for every input that has the given properties, whatever path it
+// takes. Loops must be marked (loops.h).
 //
 // An analysis: the graph does not change.
 #pragma once
 
-#include <ATen/core/stack.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <map>
@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "passes/inputs.h"
+#include "passes/known.h"
 
 namespace jit_amp {
 
@@ -31,26 +31,27 @@ namespace jit_amp {
 // a value that is made while others are destroyed may get the address of one that had facts.
 class Facts {
  public:
-  // What is known of `value`; an unknown fact if nothing is.
+  const Known& known(const torch::jit::Value* value) const;
+  bool has(const torch::jit::Value* value) const;
+  // What is known of a tensor; nothing, if it may be None.
   Fact of(const torch::jit::Value* value) const;
-  // Adds what one more observation says: what differs becomes unknown.
-  void join(const torch::jit::Value* value, const Fact& seen);
-  void forget(const torch::jit::Value* value) { known_.erase(key(value)); }
-
-  // What the examples tell of the graph's inputs, in their order; none without examples.
-  std::vector<Input> inputs;
+  void set(const torch::jit::Value* value, Known known);
 
  private:
   using Key = std::pair<const torch::jit::Graph*, size_t>;
   static Key key(const torch::jit::Value* value);
 
-  std::map<Key, Fact> known_;
+  std::map<Key, Known> known_;
 };
 
-// Runs `graph` once per stack of inputs (copies of them: the graph may write to its inputs).
-// Returns what holds.
-Facts observe(const std::shared_ptr<torch::jit::Graph>& graph,
-              const std::vector<torch::jit::Stack>& examples);
+// `inputs`: what holds for the graph's inputs, in their order; of those left out nothing is known.
+Facts find_facts(const std::shared_ptr<torch::jit::Graph>& graph, const std::vector<Known>& inputs);
+
+// The dtype that a `jit_amp::widest` node gives, if it is the same for all operands that may come.
+std::optional<c10::ScalarType> widest_of(const torch::jit::Node* widest, const Facts& facts);
+
+// The number that a value is: a constant, or one that is kept from folding (`jit_amp::deferred`).
+std::optional<int64_t> number_of(const torch::jit::Value* value);
 
 // A copy of the graph whose values have what is known of them as their types, to be printed.
 std::shared_ptr<torch::jit::Graph> annotated(const std::shared_ptr<torch::jit::Graph>& graph,

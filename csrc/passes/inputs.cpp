@@ -58,15 +58,17 @@ bool has_literal(const c10::IValue& key) {
 
 class Writer {
  public:
+  explicit Writer(bool by_example) : by_example_(by_example) {}
+
   std::string text;
 
-  void check(const Input& input, const c10::TypePtr& type, const std::string& value,
+  void check(const Known& input, const c10::TypePtr& type, const std::string& value,
              const std::string& name, size_t depth) {
-    if (input.kind == Input::plain) {
+    if (input.kind == Known::plain || input.kind == Known::unknown) {
       return;
     }
     if (const auto optional = type->cast<c10::OptionalType>()) {
-      const bool is_none = input.kind == Input::none;
+      const bool is_none = input.kind == Known::none;
       const std::string given = fresh();
       line(depth, c10::str(given, " = ", value));
       require(depth, c10::str(given, is_none ? " is None" : " is not None"), name,
@@ -78,23 +80,16 @@ class Writer {
     }
     const auto types = type->containedTypes();
     switch (input.kind) {
-      case Input::tensor:
-        require(
-            depth,
-            c10::str("(", value, ".dtype == ", static_cast<int>(*input.fact.dtype), ") & (", value,
-                     ".is_cuda == ", *input.fact.device == c10::DeviceType::CUDA ? "True" : "False",
-                     ") & ((", value, ".dim() == 0) == ", input.is_scalar ? "True" : "False", ")"),
-            name,
-            c10::str(*input.fact.dtype, " on ", c10::DeviceTypeName(*input.fact.device, true),
-                     input.is_scalar ? ", without dimensions" : ""));
+      case Known::tensor:
+        check_tensor(input.fact, value, name, depth);
         return;
-      case Input::tuple:
+      case Known::tuple:
         for (size_t i = 0; i < types.size(); ++i) {
           check(input.parts[i], types[i], c10::str(value, "[", i, "]"), c10::str(name, "[", i, "]"),
                 depth);
         }
         return;
-      case Input::list:
+      case Known::list:
         require(depth,
                 c10::str("(len(", value, ") == 0) == ", input.parts.empty() ? "True" : "False"),
                 name, input.parts.empty() ? "empty" : "not empty");
@@ -102,7 +97,7 @@ class Writer {
           check_each(input.parts[0], types[0], value, name, depth);
         }
         return;
-      case Input::dict:
+      case Known::dict:
         require(depth, c10::str("len(", value, ") == ", input.keys.size()), name,
                 c10::str("a dictionary of ", input.keys.size()));
         for (size_t i = 0; i < input.keys.size(); ++i) {
@@ -118,10 +113,43 @@ class Writer {
   }
 
  private:
-  void check_each(const Input& part, const c10::TypePtr& type, const std::string& value,
+  void check_tensor(const Fact& fact, const std::string& value, const std::string& name,
+                    size_t depth) {
+    std::vector<std::string> conditions;
+    std::vector<std::string> dtypes;
+    std::vector<std::string> names;
+    for (const c10::ScalarType dtype :
+         fact.dtypes.is_any() ? std::vector<c10::ScalarType>() : fact.dtypes.list()) {
+      dtypes.push_back(c10::str("(", value, ".dtype == ", static_cast<int>(dtype), ")"));
+      names.emplace_back(c10::toString(dtype));
+    }
+    if (!dtypes.empty()) {
+      conditions.push_back(c10::str("(", c10::Join(" | ", dtypes), ")"));
+    }
+    if (fact.device) {
+      const std::string device = c10::DeviceTypeName(*fact.device, true);
+      const bool has_question = *fact.device == c10::kCPU || *fact.device == c10::kCUDA;
+      conditions.push_back(has_question
+                               ? c10::str(value, ".is_", device)
+                               : c10::str("(", value, ".device.type == '", device, "')"));
+    }
+    if (fact.dims != Dims::unknown) {
+      conditions.push_back(
+          c10::str("(", value, fact.dims == Dims::none ? ".dim() == 0)" : ".dim() != 0)"));
+    }
+    if (conditions.empty()) {
+      return;
+    }
+    require(depth, c10::Join(" & ", conditions), name,
+            c10::str(names.empty() ? "a tensor" : c10::Join(" or ", names),
+                     fact.device ? c10::str(" on ", c10::DeviceTypeName(*fact.device, true)) : "",
+                     fact.dims == Dims::none ? ", without dimensions" : ""));
+  }
+
+  void check_each(const Known& part, const c10::TypePtr& type, const std::string& value,
                   const std::string& name, size_t depth) {
     const std::string element = fresh();
-    Writer each;
+    Writer each(by_example_);
     each.count_ = count_;
     each.check(part, type, element, name + "[...]", depth + 1);
     count_ = each.count_;
@@ -133,11 +161,13 @@ class Writer {
 
   void require(size_t depth, const std::string& condition, const std::string& name,
                const std::string& was) {
-    line(depth, c10::str("assert ", condition,
-                         ", \"this module was frozen by jit_amp with an example "
-                         "whose `",
-                         name, "` is ", was,
-                         ": freeze it with an example of the other kind too, or with none\""));
+    const std::string message =
+        by_example_
+            ? c10::str("this module was frozen by jit_amp with an example whose `", name, "` is ",
+                       was, ": freeze it with an example of the other kind too, or with none")
+            : c10::str("`", name, "` has to be ", was,
+                       ", as the weights are: this module was frozen by jit_amp");
+    line(depth, c10::str("assert ", condition, ", \"", message, "\""));
   }
 
   std::string fresh() { return c10::str("v", count_++); }
@@ -146,6 +176,7 @@ class Writer {
     text += std::string(4 * depth, ' ') + content + "\n";
   }
 
+  bool by_example_;
   size_t count_ = 0;
 };
 
@@ -155,105 +186,79 @@ bool can_hold_tensor(const c10::TypePtr& type) {
          std::any_of(types.begin(), types.end(), [](const auto& t) { return can_hold_tensor(t); });
 }
 
-// Whether a dictionary in it has elements that are told apart by its order. A pass that sees one
-// of the graph's own inputs can make sure that it is read by its keys; of one in another container
-// nobody knows.
-bool has_order(const Input& input) {
-  return (input.kind == Input::dict && !input.is_alike()) ||
-         std::any_of(input.parts.begin(), input.parts.end(), has_order);
-}
-
 }  // namespace
 
-bool Input::operator==(const Input& other) const {
-  return kind == other.kind && fact.dtype == other.fact.dtype && fact.device == other.fact.device &&
-         is_scalar == other.is_scalar && keys == other.keys && parts == other.parts;
-}
-
-bool Input::is_known() const {
-  return kind != unknown && std::all_of(parts.begin(), parts.end(), [](const Input& part) {
-           return part.is_known() && !has_order(part);
-         });
-}
-
-bool Input::is_alike() const {
-  return kind == plain || kind == list ||
-         (kind == dict && std::all_of(parts.begin(), parts.end(),
-                                      [&](const Input& part) { return part == parts[0]; }));
-}
-
-Input read_input(const c10::IValue& value, const c10::TypePtr& type) {
-  Input input;
+Known read_input(const c10::IValue& value, const c10::TypePtr& type) {
   if (!can_hold_tensor(type)) {
     const auto optional = type->cast<c10::OptionalType>();
     const bool is_fixed = !optional && type->kind() != TypeKind::NumberType;
-    input.kind = is_fixed && !type->cast<c10::ClassType>() ? Input::plain : Input::unknown;
-  } else if (spelled(type).empty()) {
-    return input;
-  } else if (const auto optional = type->cast<c10::OptionalType>()) {
-    if (value.isNone()) {
-      input.kind = Input::none;
-    } else {
-      input = read_input(value, optional->getElementType());
-      return has_order(input) ? Input() : input;
-    }
-  } else if (is_tensor(type)) {
-    const at::Tensor& tensor = value.toTensor();
-    if (tensor.defined()) {
-      input.kind = Input::tensor;
-      input.fact = {tensor.scalar_type(), tensor.device().type()};
-      input.is_scalar = tensor.dim() == 0;
-    }
-  } else if (const auto tuple = type->cast<c10::TupleType>()) {
-    input.kind = Input::tuple;
+    return {.kind = is_fixed && !type->cast<c10::ClassType>() ? Known::plain : Known::unknown};
+  }
+  if (spelled(type).empty()) {
+    return {};
+  }
+  if (const auto optional = type->cast<c10::OptionalType>()) {
+    return value.isNone() ? Known{.kind = Known::none}
+                          : read_input(value, optional->getElementType());
+  }
+  if (is_tensor(type)) {
+    return known_of(value);
+  }
+  Known known;
+  if (const auto tuple = type->cast<c10::TupleType>()) {
+    known.kind = Known::tuple;
     const auto& elements = value.toTupleRef().elements();
     for (size_t i = 0; i < elements.size(); ++i) {
-      input.parts.push_back(read_input(elements[i], tuple->elements()[i]));
+      known.parts.push_back(read_input(elements[i], tuple->elements()[i]));
     }
   } else if (const auto list = type->cast<c10::ListType>()) {
-    input.kind = Input::list;
+    known.kind = Known::list;
     for (const c10::IValue& element : value.toList()) {
-      const Input part = read_input(element, list->getElementType());
-      if (input.parts.empty()) {
-        input.parts.push_back(part);
+      const Known part = read_input(element, list->getElementType());
+      if (known.parts.empty()) {
+        known.parts.push_back(part);
       } else {
-        input.parts[0] = join(input.parts[0], part);
+        known.parts[0] = join_inputs(known.parts[0], part);
       }
     }
+    known.is_fixed = known.parts.empty();
   } else if (const auto dict = type->cast<c10::DictType>()) {
-    input.kind = Input::dict;
+    known.kind = Known::dict;
+    known.is_fixed = true;
     for (const auto& entry : value.toGenericDict()) {
-      input.keys.push_back(entry.key());
-      input.parts.push_back(
-          has_literal(entry.key()) ? read_input(entry.value(), dict->getValueType()) : Input());
+      if (!has_literal(entry.key())) {
+        return {};
+      }
+      known.keys.push_back(entry.key());
+      known.parts.push_back(read_input(entry.value(), dict->getValueType()));
     }
   }
-  return input;
+  return known;
 }
 
-Input join(const Input& one, const Input& other) {
-  Input joined;
-  if (one.kind != other.kind || one.parts.size() != other.parts.size() ||
-      (one.kind == Input::tensor && !(one == other))) {
-    return joined;
+Known join_inputs(const Known& one, const Known& other) {
+  if (one == other) {
+    return one;
   }
-  joined = one;
-  for (size_t i = 0; i < one.parts.size(); ++i) {
-    size_t same = i;
-    if (one.kind == Input::dict) {  // whose keys may come in another order
-      const auto at = std::find(other.keys.begin(), other.keys.end(), one.keys[i]);
-      if (at == other.keys.end()) {
-        return Input();
-      }
-      same = at - other.keys.begin();
+  Known joined = join(one, other);
+  if (joined.maybe_none || one.parts.size() != other.parts.size() ||
+      one.keys.size() != joined.keys.size()) {
+    return {};
+  }
+  if (joined.kind == Known::tensor && !joined.fact.dtype()) {
+    joined.fact = {};
+  }
+  for (Known& part : joined.parts) {
+    if (part.maybe_none || (part.kind == Known::tensor && !part.fact.dtype())) {
+      part = {};
     }
-    joined.parts[i] = join(one.parts[i], other.parts[same]);
   }
   return joined;
 }
 
-std::string check_of(const Input& input, const c10::TypePtr& type, const std::string& name) {
-  Writer writer;
+std::string check_of(const Known& input, const c10::TypePtr& type, const std::string& name,
+                     bool by_example) {
+  Writer writer(by_example);
   writer.check(input, type, "x", name, 1);
   return writer.text.empty() ? "" : c10::str("def check(x: ", spelled(type), "):\n", writer.text);
 }

@@ -1,56 +1,28 @@
 // inputs: what examples tell of the values that a caller gives, and a check of it.
 //
-// A tensor has a dtype and a device, and dimensions or none, on which type promotion rests; a
-// tuple, list or dictionary has parts. A list has elements or none, and all are alike; a dictionary
-// has the keys that it has. What several examples tell is joined: what differs is not known.
+// Of a tensor its dtype, its device, and whether it has dimensions; of a tuple, list or dictionary
+// its parts (known.h). A list has elements or none, and all are alike; a dictionary has the keys that
+// it has. Where several examples differ, nothing is known.
 #pragma once
 
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
-#include <c10/core/Device.h>
-#include <c10/core/ScalarType.h>
 
-#include <optional>
 #include <string>
-#include <vector>
+
+#include "passes/known.h"
 
 namespace jit_amp {
 
-struct Fact {
-  std::optional<c10::ScalarType> dtype;
-  std::optional<c10::DeviceType> device;
-};
+// What one example tells, as far as a check can make sure of it.
+Known read_input(const c10::IValue& value, const c10::TypePtr& type);
 
-struct Input {
-  enum Kind {
-    unknown,
-    plain,   // no tensor can be in it
-    none,    // None, where a tensor could be
-    tensor,  // `fact`
-    tuple,   // `parts`, by position
-    list,    // `parts` has one for all elements, or none where it is empty
-    dict     // `parts`, by `keys`
-  } kind = unknown;
-  Fact fact;
-  bool is_scalar = false;  // a tensor without dimensions
-  std::vector<c10::IValue> keys;
-  std::vector<Input> parts;
+// What two tell: less than join(Known, Known), for a check is of single dtypes.
+Known join_inputs(const Known& one, const Known& other);
 
-  bool operator==(const Input& other) const;
-
-  // Whether the facts of all tensors in it are known.
-  bool is_known() const;
-  // Whether all its elements are alike, whichever is chosen and in whatever order they come.
-  bool is_alike() const;
-};
-
-// What one example tells.
-Input read_input(const c10::IValue& value, const c10::TypePtr& type);
-
-Input join(const Input& one, const Input& other);
-
-// TorchScript source of `check(x)`, which raises where a value is not like a known `input`; empty
-// if there is nothing to check. `name` is for its message.
-std::string check_of(const Input& input, const c10::TypePtr& type, const std::string& name);
+// TorchScript source of `check(x)`, which raises where a value is not as `input` says; empty if
+// there is nothing to check. `name` is for its message, and whether an example told it.
+std::string check_of(const Known& input, const c10::TypePtr& type, const std::string& name,
+                     bool by_example);
 
 }  // namespace jit_amp

@@ -55,13 +55,23 @@ std::optional<DeviceType> query_device(const Node* node) {
   return std::nullopt;
 }
 
-bool has_one_tensor(const Node* node) {
-  const auto inputs = node->inputs();
-  const auto is = [](const c10::TypePtr& type) {
-    return [type](const Value* value) { return value->type()->isSubtypeOf(*type); };
-  };
-  return std::count_if(inputs.begin(), inputs.end(), is(c10::TensorType::get())) == 1 &&
-         std::none_of(inputs.begin(), inputs.end(), is(c10::ListType::ofTensors()));
+// The policy of an operator that reaches ones that promote. In process the dispatcher sees to it;
+// for export it has to be known which operands these see: all of the one list that is given. Where
+// there are others, it takes a definition (decompose).
+Policy promotion(const Node* node, Policy policy, Product product) {
+  if (product == Product::in_process) {
+    return Policy::opaque;
+  }
+  size_t lists = 0;
+  size_t tensors = 0;
+  for (const Value* input : node->inputs()) {
+    lists += input->type()->isSubtypeOf(*c10::ListType::ofTensors());
+    tensors += !input->mustBeNone() && input->type()->isSubtypeOf(*c10::OptionalType::ofTensor());
+  }
+  if (policy == Policy::promote_parts || (tensors == 1 && lists == 0)) {
+    return Policy::untouched;
+  }
+  return lists == 1 && tensors == 0 ? Policy::promote : Policy::opaque;
 }
 
 std::optional<Plan> decide(Node* node, const State& state, const State& entry, Product product) {
@@ -76,10 +86,8 @@ std::optional<Plan> decide(Node* node, const State& state, const State& entry, P
       continue;
     }
     Policy policy = policy_of(node, device);
-    if (policy == Policy::promote_inside) {
-      policy = product == Product::in_process ? Policy::opaque
-               : has_one_tensor(node)         ? Policy::untouched  // nothing to promote it to
-                                              : Policy::promote;
+    if (policy == Policy::promote_inside || policy == Policy::promote_parts) {
+      policy = promotion(node, policy, product);
     }
     const bool known_device = device == DeviceType::CPU || device == DeviceType::CUDA;
     if (policy == Policy::opaque || policy == Policy::banned ||

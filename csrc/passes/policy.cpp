@@ -10,6 +10,9 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "passes/observed.h"
+#include "runtime/ops.h"
+
 namespace jit_amp {
 namespace {
 
@@ -61,24 +64,12 @@ const Table& table(c10::DeviceType device) {
   return device == c10::DeviceType::CPU ? cpu : device == c10::DeviceType::CUDA ? cuda : none;
 }
 
-// What an operator without an autocast kernel was seen to reach (all overloads of a name). Made by
-// scripts/observe.
-enum class Reach : uint8_t { nothing, promote, cast };
-
-Reach observed(const std::string& name, c10::DeviceType device) {
-  using enum Reach;
-  static const std::unordered_map<std::string, std::pair<Reach, Reach>> seen{
-#define OBSERVED(name, cpu, cuda) {name, {cpu, cuda}},
-#include "passes/observed.inc"
-#undef OBSERVED
-  };
-  auto found = seen.find(name);
-  if (found == seen.end()) {
-    return cast;
-  }
-  return device == c10::DeviceType::CPU    ? found->second.first
-         : device == c10::DeviceType::CUDA ? found->second.second
-                                           : cast;
+// What an operator without an autocast kernel reaches, on the device.
+Reach reach_of(const c10::OperatorName& name, c10::DeviceType device) {
+  const Observed* seen = observed(name);
+  return seen && device == c10::DeviceType::CPU    ? seen->cpu
+         : seen && device == c10::DeviceType::CUDA ? seen->cuda
+                                                   : Reach::cast;
 }
 
 // Policies that users stated, by operator name (with or without overload) and device.
@@ -138,17 +129,27 @@ bool is_structural(c10::Symbol kind) {
   return kinds.count(kind) != 0;
 }
 
+// What lowering puts into a graph casts by itself.
+bool is_of_lowering(c10::Symbol kind) {
+  return kind == ops::cast || kind == ops::widest || kind == ops::opt_dtype ||
+         kind == ops::ambient_dtype || kind == ops::deferred;
+}
+
 }  // namespace
 
 Policy policy_of(const Node* node, c10::DeviceType device) {
-  if (is_structural(node->kind())) {
+  if (is_structural(node->kind()) || is_of_lowering(node->kind())) {
     return Policy::untouched;
   }
   const c10::FunctionSchema* schema = node->maybeSchema();
   if (!schema || node->kind() == prim::PythonOp) {
     return Policy::opaque;
   }
-  const c10::OperatorName name = schema->operator_name();
+  return policy_of(*schema, device);
+}
+
+Policy policy_of(const c10::FunctionSchema& schema, c10::DeviceType device) {
+  const c10::OperatorName name = schema.operator_name();
   if (auto policy = stated_for(name, device)) {
     return *policy;
   }
@@ -162,16 +163,19 @@ Policy policy_of(const Node* node, c10::DeviceType device) {
     return found == known.end() ? Policy::opaque : found->second;
   }
   // An operator of TorchScript alone that takes no tensor can reach none that autocast casts.
-  if (!handle && !takes_tensor(*schema)) {
+  if (!handle && !takes_tensor(schema)) {
     return Policy::untouched;
   }
-  // Overloads with named dimensions are other code than the ones observed.
-  const Reach reach = name.overload_name.find("imname") == std::string::npos
-                          ? observed(name.name, device)
-                          : Reach::cast;
-  return reach == Reach::nothing   ? Policy::untouched
-         : reach == Reach::promote ? Policy::promote_inside
-                                   : Policy::opaque;
+  switch (reach_of(name, device)) {
+    case Reach::nothing:
+      return Policy::untouched;
+    case Reach::parts:
+      return Policy::promote_parts;
+    case Reach::promote:
+      return Policy::promote_inside;
+    default:
+      return Policy::opaque;
+  }
 }
 
 void state_policy(const std::string& name, c10::DeviceType device, Policy policy) {
@@ -194,6 +198,7 @@ constexpr std::pair<Policy, const char*> kNames[]{
     {Policy::fp32_append_dtype, "fp32_append_dtype"},
     {Policy::promote, "promote"},
     {Policy::promote_inside, "promote_inside"},
+    {Policy::promote_parts, "promote_parts"},
     {Policy::banned, "banned"},
 };
 }  // namespace

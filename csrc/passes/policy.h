@@ -3,11 +3,11 @@
 // The answers are PyTorch's. CUDA's lists come from the macros of the installed
 // ATen/autocast_mode.h; CPU's stand in cpu_policy.inc, because PyTorch has them only in a .cpp file
 // (aten/src/ATen/autocast_mode.cpp). Policies that a user states for an operator come before them.
-// An operator that nobody knows is `untouched` only if observed.inc says that it was seen to reach
-// no operator that autocast casts, `promote_inside` if it reached only ones that promote; else it
-// is `opaque`.
+// An operator without an autocast kernel is `untouched` only if it was seen to reach no operator that
+// autocast casts (observed.h), `promote_inside` or `promote_parts` if it reached only ones that
+// promote; else, and where nothing was seen, it is `opaque`.
 //
-// An analysis: it looks at one node and changes nothing.
+// An analysis: it looks at one operator and changes nothing.
 #pragma once
 
 #include <c10/core/DeviceType.h>
@@ -28,11 +28,15 @@ enum class Policy : uint8_t {
   fp32_append_dtype,  // the overload with a dtype, called with float32
   promote,            // operands to the widest floating dtype among them
   promote_inside,     // a composite that reaches only operators that promote
+  promote_parts,      // the same, of parts that all have one dtype
   banned,             // refused by autocast, with advice
 };
 
 // The policy of `node` inside an enabled autocast scope for `device`.
 Policy policy_of(const torch::jit::Node* node, c10::DeviceType device);
+
+// The same of any operator; `opaque` for one that takes tensors and of which nothing is known.
+Policy policy_of(const c10::FunctionSchema& schema, c10::DeviceType device);
 
 // States the policy of an operator ("ns::name" or "ns::name.overload") for a device.
 void state_policy(const std::string& name, c10::DeviceType device, Policy policy);

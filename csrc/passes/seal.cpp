@@ -11,8 +11,10 @@
 
 #include "error.h"
 #include "passes/definitions.h"
+#include "passes/inputs.h"
 #include "passes/loops.h"
 #include "passes/policy.h"
+#include "passes/answers.h"
 #include "passes/subgraphs.h"
 #include "runtime/ops.h"
 
@@ -23,8 +25,8 @@ using namespace torch::jit;
 
 class Sealer {
  public:
-  Sealer(const std::shared_ptr<Graph>& graph, const Facts& facts)
-      : graph_(graph), facts_(facts), aliases_(graph) {
+  Sealer(const std::shared_ptr<Graph>& graph, const Facts& facts, const std::vector<Known>& inputs, bool by_example)
+      : graph_(graph), facts_(facts), inputs_(inputs), by_example_(by_example), aliases_(graph) {
     for (Node* node : all_nodes(*graph)) {
       if (node->kind() == prim::ListConstruct && node->owningGraph() == graph.get() &&
           !aliases_.hasWriters(node->output())) {
@@ -42,6 +44,8 @@ class Sealer {
     for (Node* node : all_nodes(*graph_)) {
       if (node->kind() == ops::cast) {
         simplify(node);
+      } else if (node->kind() == ops::widest) {
+        settle(node);
       }
     }
     for (Node* node : all_nodes(*graph_)) {
@@ -53,8 +57,8 @@ class Sealer {
       }
     }
     for (Node* node : all_nodes(*graph_)) {
-      if (node->kind() == ops::cast) {
-        drop_round_trip(node);
+      if (node->kind() == ops::cast && !drop_round_trip(node)) {
+        decide(node);
       }
     }
     for (Node* node : all_nodes(*graph_)) {
@@ -64,27 +68,10 @@ class Sealer {
         define(node, name);
       }
     }
-    answer_questions();
     check_inputs();
   }
 
  private:
-  // What the author's code asks of a tensor whose dtype and device are known.
-  void answer_questions() {
-    for (Node* node : all_nodes(*graph_)) {
-      const bool is_name = node->kind() == c10::Symbol::prim("type") &&
-                           node->input()->node()->kind() == prim::device;
-      const Node* question = is_name ? node->input()->node() : node;
-      if (question->inputs().size() != 1) {
-        continue;
-      }
-      if (const auto known = answer(node->kind(), facts_.of(question->input()))) {
-        const WithInsertPoint here(node);
-        node->output()->replaceAllUsesWith(node->owningGraph()->insertConstant(*known));
-      }
-    }
-  }
-
   bool known_off(const Value* value, c10::DeviceType device) const {
     if (!value->type()->isSubtypeOf(*c10::OptionalType::ofTensor())) {
       return value->type()->isSubtypeOf(*c10::NumberType::get()) ||
@@ -112,8 +99,9 @@ class Sealer {
               scoped,
               c10::str("`", inner->kind().toQualString(), "` inside an autocast scope for ",
                        devices[i], ": what autocast does to it cannot be put in an exported graph"),
-              "give freeze `example_inputs`, move it out of the scope, or wrap it in "
-              "`with torch.autocast(..., enabled=False)` with the casts that you want");
+              c10::str(by_example_ ? "" : "give freeze `example_inputs` that are on another device, ",
+                       "move it out of the scope, or wrap it in "
+                       "`with torch.autocast(..., enabled=False)` with the casts that you want"));
         }
       }
     }
@@ -156,25 +144,95 @@ class Sealer {
     cast->destroy();
   }
 
+  // The dtype that the promote policy casts to, where it is known.
+  void settle(Node* widest) {
+    if (const auto known = widest_of(widest, facts_)) {
+      const WithInsertPoint here(widest);
+      widest->output()->replaceAllUsesWith(
+          widest->owningGraph()->insertConstant(static_cast<int64_t>(*known)));
+    }
+  }
+
   // A value that was widened to float32 and is cast back is what it was. The other way round it
-  // would not be: that rounds.
-  void drop_round_trip(Node* cast) {
+  // would not be: that rounds. Returns whether the cast is gone.
+  bool drop_round_trip(Node* cast) {
     Value* wide = cast->input(0);
     if (wide->node()->kind() != aten::to && wide->node()->kind() != ops::cast) {
-      return;
+      return false;
     }
     Value* source = wide->node()->input(0);
     const Fact before = facts_.of(source);
-    if (!before.dtype || !before.device || facts_.of(wide).dtype != c10::kFloat ||
-        (*before.dtype != c10::kBFloat16 && *before.dtype != c10::kHalf)) {
-      return;
+    if (!before.dtype() || !before.device || facts_.of(wide).dtype() != c10::kFloat ||
+        (*before.dtype() != c10::kBFloat16 && *before.dtype() != c10::kHalf)) {
+      return false;
     }
     const auto target = toIValue(cast->input(*before.device == c10::DeviceType::CPU ? 1 : 2));
-    if (target && target->isInt() && *before.dtype == c10::ScalarType(target->toInt()) &&
-        !aliases_.hasWriters(source) && !aliases_.hasWriters(wide)) {
-      cast->output()->replaceAllUsesWith(source);
-      cast->destroy();
+    if (!target || !target->isInt() || *before.dtype() != c10::ScalarType(target->toInt()) ||
+        aliases_.hasWriters(source) || aliases_.hasWriters(wide)) {
+      return false;
     }
+    cast->output()->replaceAllUsesWith(source);
+    cast->destroy();
+    return true;
+  }
+
+  // A cast that is idle, or of a tensor that is sure to be eligible, asks nothing at run time.
+  void decide(Node* cast) {
+    Value* source = cast->input(0);
+    const auto become = [&](Value* value) {
+      cast->output()->replaceAllUsesWith(value);
+      cast->destroy();
+    };
+    const Known& known = facts_.known(source);
+    if (is_idle(known, cast)) {
+      become(source);
+      return;
+    }
+    if (known.kind != Known::tensor || known.maybe_none || !known.fact.device ||
+        !known.fact.dtypes.within(DTypes::eligible())) {
+      return;
+    }
+    Value* target = target_on(*known.fact.device, cast);
+    if (const auto to = toIValue(target); to && to->isInt()) {
+      Graph* graph = cast->owningGraph();
+      const WithInsertPoint here(cast);
+      Value* converted = graph->insert(aten::to, {source, target, false, false, c10::IValue()});
+      converted->node()->copyMetadata(cast);
+      become(converted);
+    }
+  }
+
+  // Null for a device that has no autocast here.
+  static Value* target_on(c10::DeviceType device, Node* cast) {
+    return device == c10::kCPU    ? cast->input(1)
+           : device == c10::kCUDA ? cast->input(2)
+                                  : nullptr;
+  }
+
+  // Whether the cast leaves everything as it is.
+  static bool is_idle(const Known& known, Node* cast) {
+    if (known.kind == Known::none) {
+      return true;
+    }
+    if (known.kind == Known::list) {
+      return std::all_of(known.parts.begin(), known.parts.end(),
+                         [&](const Known& part) { return is_idle(part, cast); });
+    }
+    if (known.kind != Known::tensor) {
+      return false;
+    }
+    const DTypes eligible = known.fact.dtypes & DTypes::eligible();
+    const auto is_idle_on = [&](c10::DeviceType device) {
+      Value* target = target_on(device, cast);
+      if (!target || target->mustBeNone() || eligible.is_empty()) {
+        return true;
+      }
+      const auto to = toIValue(target);
+      return to && to->isInt() &&
+             eligible == DTypes::only(static_cast<c10::ScalarType>(to->toInt()));
+    };
+    return known.fact.device ? is_idle_on(*known.fact.device)
+                             : is_idle_on(c10::kCPU) && is_idle_on(c10::kCUDA);
   }
 
   static const char* definition_of(const Node* node) {
@@ -224,62 +282,66 @@ class Sealer {
     }
   }
 
-  // What an operator that asks something of a tensor gives for one of which `fact` is known.
-  static std::optional<c10::IValue> answer(c10::Symbol question, const Fact& fact) {
-    if (question == prim::dtype && fact.dtype) {
-      return static_cast<int64_t>(*fact.dtype);
-    }
-    if (question == aten::is_floating_point && fact.dtype) {
-      return c10::isFloatingType(*fact.dtype);
-    }
-    if (question == prim::is_cuda && fact.device) {
-      return *fact.device == c10::DeviceType::CUDA;
-    }
-    if (question == c10::Symbol::prim("type") && fact.device) {
-      return c10::DeviceTypeName(*fact.device, /*lower_case=*/true);
-    }
-    return std::nullopt;
-  }
-
   // Questions about `value` that `fact` answers become constants.
   static void answer(Graph& graph, const Value* value, const Fact& fact) {
     for (const Use& use : std::vector<Use>(value->uses())) {
-      if (const auto known = answer(use.user->kind(), fact)) {
+      if (const auto known = jit_amp::answer(use.user, fact)) {
         const WithInsertPoint here(use.user);
         use.user->output()->replaceAllUsesWith(graph.insertConstant(*known));
       }
     }
   }
 
+  // What the facts rest on.
   void check_inputs() {
     const WithInsertPoint begin(*graph_->nodes().begin());
-    for (size_t i = 0; i < facts_.inputs.size(); ++i) {
+    for (size_t i = 0; i < inputs_.size(); ++i) {
       Value* value = graph_->inputs()[i];
-      if (facts_.inputs[i].is_known()) {
-        const auto check = check_of(facts_.inputs[i], value->type(), value->debugNameBase());
-        if (!check.empty()) {
-          insert_check(*graph_, check, "check", {value});
-        }
+      if (inputs_[i].kind == Known::module) {
+        continue;
+      }
+      const auto check =
+          check_of(inputs_[i], value->type(), value->debugNameBase(), by_example_);
+      if (!check.empty()) {
+        insert_check(*graph_, check, "check", {value});
       }
     }
   }
 
   std::shared_ptr<Graph> graph_;
   const Facts& facts_;
+  const std::vector<Known>& inputs_;
+  const bool by_example_;
   const AliasDb aliases_;         // of the graph as it came
   std::set<size_t> fixed_lists_;  // numbers of the lists of graph_ that nothing appends to
 };
 
+// A check of jit_amp's own that fails for every input that is let in.
+void refuse_what_always_raises(Graph& graph) {
+  for (const Node* node : graph.nodes()) {
+    if (node->kind() != prim::RaiseException) {
+      continue;
+    }
+    const auto text = constant_as<std::string>(node->input(0));
+    const std::string before = "AssertionError: ";
+    if (text && text->rfind(before + "jit_amp: ", 0) == 0) {
+      throw AutocastError(text->substr(before.size()));
+    }
+  }
+}
+
 }  // namespace
 
-void seal(std::shared_ptr<torch::jit::Graph>& graph, const Facts& facts) {
-  Sealer(graph, facts).run();
+void seal(std::shared_ptr<torch::jit::Graph>& graph, const Facts& facts,
+          const std::vector<Known>& inputs, bool by_example) {
+  Sealer(graph, facts, inputs, by_example).run();
   unmark_loops(*graph);
   PeepholeOptimize(graph, /*disable_shape_peepholes=*/true);
   ConstantPropagation(graph);
   PeepholeOptimize(graph, /*disable_shape_peepholes=*/true);
   EliminateDeadCode(graph);
   ConstantPooling(graph);
+  refuse_what_always_raises(*graph);
 }
 
 }  // namespace jit_amp

@@ -1,14 +1,12 @@
 // seal: a lowered graph made of stock operators alone.
 //
-// Every operator of jit_amp's own is replaced by its definition in TorchScript (definitions.h),
-// questions about dtype and device that the facts answer become constants, and PyTorch's constant
-// propagation does the rest: a cast whose input is known becomes one `aten::to` or nothing, a cast
-// of a constant becomes a constant. What the facts do not know stays a question at run time, right
-// for every input. Where facts were used, the graph begins with a check that its inputs are of the
-// dtypes and devices that the facts came from.
+// A cast whose operand is known becomes one `aten::to` or nothing. Every other operator of jit_amp's
+// own is replaced by its definition in TorchScript (definitions.h), which asks at run time what the
+// facts do not know. PyTorch's constant propagation then makes a cast of a constant a constant. The
+// graph begins with a check that its inputs are what the facts take for granted.
 //
 // An opaque node (`jit_amp::scoped`) that the facts do not free of its scope is refused with an
-// AutocastError at its line. Must run after: lower (as Product::exported), facts.
+// AutocastError at its line. Must run after: lower (as Product::exported), answers.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>
@@ -19,6 +17,9 @@
 
 namespace jit_amp {
 
-void seal(std::shared_ptr<torch::jit::Graph>& graph, const Facts& facts);
+// `inputs`: what the facts take for granted of the graph's inputs, because an example told it or
+// because the program fails with any other (expected.h).
+void seal(std::shared_ptr<torch::jit::Graph>& graph, const Facts& facts,
+          const std::vector<Known>& inputs, bool by_example);
 
 }  // namespace jit_amp

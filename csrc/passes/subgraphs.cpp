@@ -100,8 +100,12 @@ Node* unwrap(Node* scoped) {
   return last;
 }
 
+std::shared_ptr<Graph> source_graph(const std::string& source, const std::string& name) {
+  return toGraphFunction(unit(source).get_function(name)).graph()->copy();
+}
+
 std::shared_ptr<Graph> definition(const std::string& source, const std::string& name) {
-  auto graph = toGraphFunction(unit(source).get_function(name)).graph()->copy();
+  auto graph = source_graph(source, name);
   Inline(*graph);
   return graph;
 }

@@ -37,6 +37,9 @@ torch::jit::Node* unwrap(torch::jit::Node* scoped);
 // The function `name` of one of the sources in definitions.h, with calls inlined: a fresh graph.
 std::shared_ptr<torch::jit::Graph> definition(const std::string& source, const std::string& name);
 
+// The same with calls as they are written.
+std::shared_ptr<torch::jit::Graph> source_graph(const std::string& source, const std::string& name);
+
 // Whether the source has such a function.
 bool has_definition(const std::string& source, const std::string& name);
 

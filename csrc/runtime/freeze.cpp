@@ -6,19 +6,23 @@
 #include <torch/csrc/jit/passes/frozen_conv_folding.h>
 #include <torch/csrc/jit/passes/frozen_graph_optimizations.h>
 #include <torch/csrc/jit/passes/frozen_linear_folding.h>
+#include <torch/csrc/jit/passes/remove_mutation.h>
 
 #include <unordered_map>
 #include <unordered_set>
 
 #include "error.h"
 #include "passes/decompose.h"
+#include "passes/expected.h"
 #include "passes/facts.h"
 #include "passes/flatten.h"
+#include "passes/inputs.h"
 #include "passes/instance.h"
 #include "passes/loops.h"
 #include "passes/lower.h"
 #include "passes/seal.h"
 #include "passes/ship.h"
+#include "passes/answers.h"
 #include "passes/subgraphs.h"
 #include "runtime/attach.h"
 #include "runtime/graphs.h"
@@ -228,19 +232,32 @@ void own_constants(const std::vector<std::shared_ptr<Graph>>& methods, const Mod
   }
 }
 
-// What the examples tell. One that fails a check which the artefact will make is refused.
-Facts facts_of(const std::shared_ptr<Graph>& graph, const std::vector<Stack>& examples) {
-  try {
-    return observe(graph, examples);
-  } catch (const std::exception& error) {
-    const std::string text = error.what();
-    const std::string before = "AssertionError: ";
-    const size_t at = text.rfind(before + "jit_amp: ");
-    if (at == std::string::npos) {
-      throw;
+// What all examples tell of the inputs of a method, without self.
+std::vector<Known> inputs_of(const Graph& graph, const std::vector<Stack>& examples) {
+  std::vector<Known> inputs;
+  for (size_t i = 0; !examples.empty() && i < graph.inputs().size(); ++i) {
+    if (i == 0) {  // self
+      inputs.emplace_back();
+      continue;
     }
-    throw AutocastError(text.substr(at + before.size()));
+    const auto& type = graph.inputs()[i]->type();
+    Known known = read_input(examples[0][i - 1], type);
+    for (const Stack& example : examples) {
+      known = join_inputs(known, read_input(example[i - 1], type));
+    }
+    inputs.push_back(std::move(known));
   }
+  return inputs;
+}
+
+// An artefact's graph, of operators of jit_amp's own: what follows from its inputs, until nothing
+// more does.
+Facts settled(std::shared_ptr<Graph>& graph, const std::vector<Known>& inputs) {
+  Facts facts = find_facts(graph, inputs);
+  while (answer_questions(graph, facts)) {
+    facts = find_facts(graph, inputs);
+  }
+  return facts;
 }
 
 }  // namespace
@@ -292,19 +309,18 @@ Module freeze(const Module& module, const std::vector<std::string>& preserved_at
     decompose(graph);
     mark_loops(*graph);
     const bool is_forward = kept.path.empty() && kept.name == "forward";
-    std::vector<Stack> stacks;
-    if (is_forward) {
-      for (const Stack& example : examples) {
-        stacks.emplace_back();
-        stacks.back().emplace_back(frozen.deepcopy()._ivalue());
-        stacks.back().insert(stacks.back().end(), example.begin(), example.end());
-      }
+    RemoveListMutation(graph);
+    const bool by_example = is_forward && !examples.empty();
+    auto inputs = by_example ? inputs_of(*graph, examples) : expected_inputs(graph);
+    if (methods.size() == 1) {  // no other writes to what it reads
+      inputs.resize(std::max<size_t>(inputs.size(), 1));
+      inputs[0] = known_of(frozen._ivalue());
     }
-    const Facts facts = facts_of(graph, stacks);
+    const Facts facts = settled(graph, inputs);
     if (known && is_forward) {
       *known = annotated(graph, facts);
     }
-    seal(graph, facts);
+    seal(graph, facts, inputs, by_example);
     OptimizeFrozenGraph(graph, /*optimize_numerics=*/false);
     ship(*graph);
     graphs.push_back(graph);

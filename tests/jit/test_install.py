@@ -333,6 +333,15 @@ def test_arguments_of_freeze_are_kept() -> None:
     assert not hasattr(without, "twice")
 
 
+def test_the_installed_freeze_takes_examples() -> None:
+    net, (x, _) = WithAnotherMethod().eval(), matrices()
+    with jit_amp.install():
+        frozen = torch.jit.freeze(torch.jit.script(net), example_inputs=(x,))
+    assert_same(frozen(x), net(x).detach(), "frozen")
+    with pytest.raises(torch.jit.Error, match="frozen by jit_amp with an example"):
+        frozen(x.double())
+
+
 def test_arguments_of_load_are_kept(tmp_path: Path) -> None:
     path = str(tmp_path / "network.pt")
     torch.jit.save(torch.jit.script(Network()), path, _extra_files={"note": b"kept"})
