@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -92,6 +93,8 @@ def compare(model: Model, report: Callable[[str, Any], None]) -> None:
         report(f"{form}: bytes", len(frozen.save_to_buffer()) / elements)
         report(form, [asdict(miss) for miss in comparison.of_frozen(frozen, exact)])
         report(f"{form}: off", comparison.off)
+        del frozen  # a large model's weights fit a few times only
+        gc.collect()
     report("eager: off", comparison.eagers_off())
 
 

@@ -221,7 +221,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--json", type=Path, metavar="PATH", help="writes everything known there")
     parser.add_argument("--seconds", type=float, default=900, help="time limit of a model")
-    parser.add_argument("--memory", type=float, default=10, metavar="GIB", help="limit of a model")
+    parser.add_argument("--memory", type=float, default=14, metavar="GIB", help="limit of a model")
     options = parser.parse_args()
     libraries = [options.library] if options.library else ["torchvision", "timm"]
     models = [m for name in libraries for m in catalog(name, options.models)[: options.limit]]
