@@ -110,21 +110,42 @@ def samples() -> Iterator[tuple[str, Callable[[], Any]]]:
     # Layers.
     yield "fold", lambda: aten.col2im(aten.im2col(image, [2, 2], [1, 1], [0, 0], [1, 1]), [8, 8],
                                       [2, 2], [1, 1], [0, 0], [1, 1])  # fmt: skip
-    yield "affine_grid", lambda: aten.affine_grid_generator(torch.randn(2, 2, 3), [2, 4, 8, 8], False)
-    yield "affine_grid", lambda: aten.affine_grid_generator(torch.randn(2, 3, 4), [2, 4, 4, 4, 4], True)
+    yield (
+        "affine_grid",
+        lambda: aten.affine_grid_generator(torch.randn(2, 2, 3), [2, 4, 8, 8], False),
+    )
+    yield (
+        "affine_grid",
+        lambda: aten.affine_grid_generator(torch.randn(2, 3, 4), [2, 4, 4, 4, 4], True),
+    )
     grid, grid3 = torch.rand(2, 5, 5, 2), torch.rand(2, 3, 3, 3, 3)
     for mode in (0, 1, 2):
         for padding in (0, 1, 2):
-            yield "grid_sampler", lambda m=mode, p=padding: aten.grid_sampler(image, grid, m, p, False)
-            yield "grid_sampler_2d", lambda m=mode, p=padding: aten.grid_sampler_2d(image, grid, m, p, True)
-            yield "grid_sampler_3d", lambda m=mode, p=padding: aten.grid_sampler(volume, grid3, m, p, False)
+            yield (
+                "grid_sampler",
+                lambda m=mode, p=padding: aten.grid_sampler(image, grid, m, p, False),
+            )
+            yield (
+                "grid_sampler_2d",
+                lambda m=mode, p=padding: aten.grid_sampler_2d(image, grid, m, p, True),
+            )
+            yield (
+                "grid_sampler_3d",
+                lambda m=mode, p=padding: aten.grid_sampler(volume, grid3, m, p, False),
+            )
     yield "pad_sequence", lambda: aten.pad_sequence([x, x[:2]], True, 0.0)
     yield "unsafe_split", lambda: (aten.unsafe_split(x, 2), aten.unsafe_split_with_sizes(x, [1, 2]))
     yield "unsafe_chunk", lambda: (aten.unsafe_chunk(x, 2), aten.chunk(x, 2))
-    yield "split.sizes", lambda: (aten.split.sizes(x, [1, 2]), aten.split_with_sizes_copy(x, [1, 2]))
+    yield (
+        "split.sizes",
+        lambda: (aten.split.sizes(x, [1, 2]), aten.split_with_sizes_copy(x, [1, 2])),
+    )
     yield "split_copy", lambda: (aten.split_copy.Tensor(x, 2), aten.unbind_copy(x))
     yield "pixel_shuffle", lambda: (aten.pixel_shuffle(image, 2), aten.pixel_unshuffle(image, 2))
-    yield "channel_shuffle", lambda: (aten.channel_shuffle(image, 2), aten.native_channel_shuffle(image, 2))
+    yield (
+        "channel_shuffle",
+        lambda: (aten.channel_shuffle(image, 2), aten.native_channel_shuffle(image, 2)),
+    )
     for affine in (w, None):
         yield "instance_norm", lambda a=affine: aten.instance_norm(
             image, a, a, None, None, True, 0.1, 1e-5, True)  # fmt: skip
@@ -155,21 +176,38 @@ def samples() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "_pack_padded_sequence", lambda: aten._pack_padded_sequence(
         torch.randn(5, 2, 4), torch.tensor([5, 3]), False)  # fmt: skip
     yield "_pad_packed_sequence", lambda: aten._pad_packed_sequence(packed, sizes, True, 0.0, 5)
-    h, weights = torch.zeros(1, 2, 4), [torch.randn(4, 4), torch.randn(4, 4), torch.randn(4), torch.randn(4)]
+    h, weights = (
+        torch.zeros(1, 2, 4),
+        [torch.randn(4, 4), torch.randn(4, 4), torch.randn(4), torch.randn(4)],
+    )
     gates = {n: [t.repeat(n, *[1] * (t.dim() - 1)) for t in weights] for n in (1, 3, 4)}
     for name, n in (("rnn_tanh", 1), ("rnn_relu", 1), ("gru", 3)):
         op = getattr(aten, name)
-        yield name, lambda op=op, n=n: op.input(torch.randn(5, 2, 4), h, gates[n], True, 1, 0.0, False, False, False)
-        yield name, lambda op=op, n=n: op.data(packed, sizes, h, gates[n], True, 1, 0.0, False, False)
+        yield (
+            name,
+            lambda op=op, n=n: op.input(
+                torch.randn(5, 2, 4), h, gates[n], True, 1, 0.0, False, False, False
+            ),
+        )
+        yield (
+            name,
+            lambda op=op, n=n: op.data(packed, sizes, h, gates[n], True, 1, 0.0, False, False),
+        )
     yield "lstm", lambda: aten.lstm.input(
         torch.randn(5, 2, 4), [h, h], gates[4], True, 1, 0.0, False, False, False)  # fmt: skip
-    yield "lstm", lambda: aten.lstm.data(packed, sizes, [h, h], gates[4], True, 1, 0.0, False, False)
+    yield (
+        "lstm",
+        lambda: aten.lstm.data(packed, sizes, [h, h], gates[4], True, 1, 0.0, False, False),
+    )
     for name, n in (("rnn_tanh_cell", 1), ("rnn_relu_cell", 1), ("gru_cell", 3)):
         yield name, lambda op=getattr(aten, name), n=n: op(x, torch.zeros(3, 4), *gates[n])
     yield "lstm_cell", lambda: aten.lstm_cell(x, [torch.zeros(3, 4), torch.zeros(3, 4)], *gates[4])
 
     # Attention and transformers, whole.
-    tokens, wide = torch.randn(2, 3, 8), [torch.randn(24, 8), torch.randn(24), torch.randn(8, 8), torch.randn(8)]
+    tokens, wide = (
+        torch.randn(2, 3, 8),
+        [torch.randn(24, 8), torch.randn(24), torch.randn(8, 8), torch.randn(8)],
+    )
     for mask, average in ((None, True), (torch.zeros(2, 3, dtype=torch.bool), False)):
         yield "_native_multi_head_attention", lambda m=mask, a=average: aten._native_multi_head_attention(
             tokens, tokens, tokens, 8, 2, *wide, m, a, a, None if m is None else 1)  # fmt: skip
@@ -207,7 +245,10 @@ def samples() -> Iterator[tuple[str, Callable[[], Any]]]:
         yield name, lambda op=getattr(aten, name): op(x.clone())
     yield "geometric_", lambda: aten.geometric_(x.clone(), 0.5)
     yield "bernoulli_", lambda: aten.bernoulli_.float(x.clone(), 0.5)
-    yield "random_", lambda: (aten.random_.to(x.clone(), 5), getattr(aten.random_, "from")(x.clone(), 0, 5))
+    yield (
+        "random_",
+        lambda: (aten.random_.to(x.clone(), 5), getattr(aten.random_, "from")(x.clone(), 0, 5)),
+    )
 
     # Indexing as scripts have it.
     index = torch.tensor([0, 1])
@@ -217,7 +258,10 @@ def samples() -> Iterator[tuple[str, Callable[[], Any]]]:
                              aten.index_put.hacked_twin(x, [index], x[:2]),
                              aten._index_put_impl_.hacked_twin(x.clone(), [index], x[:2]),
                              aten._unsafe_index.Tensor(x, [index]))  # fmt: skip
-    yield "index_put", lambda: (aten.index_put(x, [index], x[:2]), aten.index_put_(x.clone(), [index], x[:2]))
+    yield (
+        "index_put",
+        lambda: (aten.index_put(x, [index], x[:2]), aten.index_put_(x.clone(), [index], x[:2])),
+    )
     yield "embedding_bag", lambda: aten.embedding_bag(x, index, torch.tensor([0]))
     yield "embedding_renorm_", lambda: aten.embedding_renorm_(x.clone(), index, 1.0, 2.0)
     yield "one_hot", lambda: aten.one_hot(index, 3)
@@ -225,8 +269,14 @@ def samples() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "masked_fill_", lambda: aten.masked_fill_.Scalar(x.clone(), x > 0, 1.0)
     yield "masked_scatter_", lambda: aten.masked_scatter_(x.clone(), x > 0, x)
     yield "fill_", lambda: (aten.fill_.Scalar(x.clone(), 1.0), aten.zero_(x.clone()))
-    yield "scatter_", lambda: aten.scatter_.value(x.clone(), 1, torch.zeros(3, 1, dtype=torch.int64), 1.0)
+    yield (
+        "scatter_",
+        lambda: aten.scatter_.value(x.clone(), 1, torch.zeros(3, 1, dtype=torch.int64), 1.0),
+    )
     yield "swap", lambda: (aten.swapaxes(x, 0, 1), aten.moveaxis.int(x, 0, 1), aten.numpy_T(x))
     yield "unflatten", lambda: (aten.unflatten.int(x, 1, [2, 2]), aten.flatten.using_ints(image))
-    yield "square", lambda: (aten.square(x), aten.ldexp.Tensor(x, x), aten.float_power.Tensor_Scalar(x, 2))
+    yield (
+        "square",
+        lambda: (aten.square(x), aten.ldexp.Tensor(x, x), aten.float_power.Tensor_Scalar(x, 2)),
+    )
     yield "_safe_softmax", lambda: aten._safe_softmax(x, -1)

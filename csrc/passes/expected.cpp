@@ -99,8 +99,8 @@ std::unordered_set<const Value*> eligible_inputs(Graph& graph, const Facts& fact
   for (const Node* node : graph.nodes()) {  // those that run whichever way the graph goes
     const auto same = same_as_result(node);
     const bool meets_weight = std::any_of(same.begin(), same.end(), [&](size_t at) {
-      const auto dtype = at < node->inputs().size() ? facts.of(node->input(at)).dtype()
-                                                    : std::nullopt;
+      const auto dtype =
+          at < node->inputs().size() ? facts.of(node->input(at)).dtype() : std::nullopt;
       return dtype == c10::kBFloat16 || dtype == c10::kHalf;
     });
     for (const size_t at : same) {

@@ -3,7 +3,8 @@
 // For an artefact that is frozen without examples. Its weights are constants, so much is known of
 // its inputs all the same:
 //
-//   - Where all weights are on one device, and the graph moves nothing between devices, tensors that
+//   - Where all weights are on one device, and the graph moves nothing between devices, tensors
+//   that
 //     come in are on that device.
 //   - A linear layer or convolution in a scope raises if its operands have different dtypes. Its
 //     weight is reduced, so its input has to be one that autocast casts: float32, bfloat16 or

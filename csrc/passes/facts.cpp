@@ -145,7 +145,8 @@ class Analyst {
     for (const Node* node : all_nodes(*graph)) {
       has_calls_ |= is_call(node) || node->kind() == prim::fork;
       const c10::FunctionSchema* schema = node->maybeSchema();
-      for (size_t i = 0; schema && i < node->inputs().size() && i < schema->arguments().size(); ++i) {
+      for (size_t i = 0; schema && i < node->inputs().size() && i < schema->arguments().size();
+           ++i) {
         const auto* alias = schema->arguments()[i].alias_info();
         const auto kind = node->input(i)->type()->kind();
         if (alias && alias->isWrite() &&
@@ -222,8 +223,8 @@ class Analyst {
     return now;
   }
 
-  // The module's type and the name of the attribute that a value is. AliasDb takes all that come from
-  // attributes for one, and so do we for one name of one type.
+  // The module's type and the name of the attribute that a value is. AliasDb takes all that come
+  // from attributes for one, and so do we for one name of one type.
   static std::pair<c10::TypePtr, std::string> name_of(const Value* attribute) {
     return {attribute->node()->input()->type(), attribute->node()->s(attr::name)};
   }
@@ -243,8 +244,8 @@ class Analyst {
     return known;
   }
 
-  // What a use of a container puts into it: null if nothing. Nothing at all for a use after which it
-  // may be in other hands.
+  // What a use of a container puts into it: null if nothing. Nothing at all for a use after which
+  // it may be in other hands.
   static std::optional<const Value*> put_by(const Use& use) {
     Node* node = use.user;
     if (node->kind() == prim::Return && !node->owningBlock()->owningNode()) {
@@ -259,13 +260,16 @@ class Analyst {
       return std::nullopt;
     }
     const auto* alias = schema->arguments()[use.offset].alias_info();
-    const bool gives_it_back = std::any_of(
-        node->outputs().begin(), node->outputs().end(), [&](const Value* output) {
-          return output->hasUses() && output->type()->kind() == node->input(use.offset)->type()->kind();
+    const bool gives_it_back =
+        std::any_of(node->outputs().begin(), node->outputs().end(), [&](const Value* output) {
+          return output->hasUses() &&
+                 output->type()->kind() == node->input(use.offset)->type()->kind();
         });
     if (!alias || !alias->isWrite()) {
       // Put into another container, or given back: there it may be written to.
-      return alias && (gives_it_back || alias->isWildcardAfter()) ? std::nullopt : std::optional<const Value*>(nullptr);
+      return alias && (gives_it_back || alias->isWildcardAfter())
+                 ? std::nullopt
+                 : std::optional<const Value*>(nullptr);
     }
     static const std::map<c10::Symbol, size_t> puts{
         {aten::append, 1}, {kExtend, 1},  {Symbol::aten("insert"), 2}, {aten::_set_item, 2},
@@ -585,8 +589,8 @@ class Analyst {
 
   // The operand that a result is, if it is one that was written to.
   static std::optional<size_t> written_operand(const c10::FunctionSchema& schema, size_t index) {
-    const auto* returned = index < schema.returns().size() ? schema.returns()[index].alias_info()
-                                                           : nullptr;
+    const auto* returned =
+        index < schema.returns().size() ? schema.returns()[index].alias_info() : nullptr;
     if (!returned || !returned->isWrite()) {
       return std::nullopt;
     }
@@ -624,9 +628,7 @@ class Analyst {
         ++first;
       }
       const auto operands = tensors_at(node, first);
-      const auto is_float = [](const Fact& fact) {
-        return fact.dtypes.within(DTypes::floating());
-      };
+      const auto is_float = [](const Fact& fact) { return fact.dtypes.within(DTypes::floating()); };
       if (operands.empty() || !std::all_of(operands.begin(), operands.end(), is_float)) {
         return DTypes::any();
       }
@@ -653,10 +655,9 @@ class Analyst {
         }
         for (size_t i = 0; rule.kind == DtypeRule::promote && i < schema.arguments().size(); ++i) {
           const auto& formal = schema.arguments()[i].type();
-          const bool takes_number =
-              formal->kind() == TypeKind::NumberType ||
-              (formal->kind() == TypeKind::OptionalType &&
-               formal->containedType(0)->kind() == TypeKind::NumberType);
+          const bool takes_number = formal->kind() == TypeKind::NumberType ||
+                                    (formal->kind() == TypeKind::OptionalType &&
+                                     formal->containedType(0)->kind() == TypeKind::NumberType);
           if (!takes_number || i >= node->inputs().size() || node->input(i)->mustBeNone()) {
             continue;
           }
@@ -748,8 +749,8 @@ class Analyst {
 
   // A list of tensors: the parts of one, or what lists are made of.
   Known of_list(Node* node, const c10::FunctionSchema& schema, size_t index) const {
-    static const std::array passes_on{aten::add,   aten::slice,           aten::list,
-                                      aten::mul,   Symbol::aten("copy"),  Symbol::aten("sorted"),
+    static const std::array passes_on{aten::add, aten::slice,          aten::list,
+                                      aten::mul, Symbol::aten("copy"), Symbol::aten("sorted"),
                                       aten::cat};
     if (holds_tensors(schema.returns()[index].type())) {
       return Known::all_of(Known::list, Known::of_tensor(result(node, schema, index)));

@@ -129,9 +129,8 @@ class Writer {
     if (fact.device) {
       const std::string device = c10::DeviceTypeName(*fact.device, true);
       const bool has_question = *fact.device == c10::kCPU || *fact.device == c10::kCUDA;
-      conditions.push_back(has_question
-                               ? c10::str(value, ".is_", device)
-                               : c10::str("(", value, ".device.type == '", device, "')"));
+      conditions.push_back(has_question ? c10::str(value, ".is_", device)
+                                        : c10::str("(", value, ".device.type == '", device, "')"));
     }
     if (fact.dims != Dims::unknown) {
       conditions.push_back(

@@ -1,8 +1,8 @@
 // inputs: what examples tell of the values that a caller gives, and a check of it.
 //
 // Of a tensor its dtype, its device, and whether it has dimensions; of a tuple, list or dictionary
-// its parts (known.h). A list has elements or none, and all are alike; a dictionary has the keys that
-// it has. Where several examples differ, nothing is known.
+// its parts (known.h). A list has elements or none, and all are alike; a dictionary has the keys
+// that it has. Where several examples differ, nothing is known.
 #pragma once
 
 #include <ATen/core/ivalue.h>

@@ -152,10 +152,10 @@ Known known_of(const c10::IValue& value) {
   }
   if (value.isTensor()) {
     const at::Tensor& tensor = value.toTensor();
-    return tensor.defined() ? Known::of_tensor({DTypes::only(tensor.scalar_type()),
-                                                tensor.device().type(),
-                                                tensor.dim() == 0 ? Dims::none : Dims::some})
-                            : Known{};
+    return tensor.defined()
+               ? Known::of_tensor({DTypes::only(tensor.scalar_type()), tensor.device().type(),
+                                   tensor.dim() == 0 ? Dims::none : Dims::some})
+               : Known{};
   }
   Known known;
   if (value.isTuple()) {

@@ -1,8 +1,8 @@
 // known: what is known of a value when compiling.
 //
-// A small lattice. Of a tensor: which dtypes it may have, its device, and whether it has dimensions,
-// on which type promotion rests. Of a tuple, list or dictionary: what is known of its parts.
-// "Unknown" is the top of the lattice and the default: it says nothing.
+// A small lattice. Of a tensor: which dtypes it may have, its device, and whether it has
+// dimensions, on which type promotion rests. Of a tuple, list or dictionary: what is known of its
+// parts. "Unknown" is the top of the lattice and the default: it says nothing.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -73,7 +73,9 @@ struct Known {
 
   static Known of_tensor(const Fact& fact) { return {.kind = tensor, .fact = fact}; }
   // A list of unknown length, or a dictionary with unknown keys.
-  static Known all_of(Kind kind, const Known& element) { return {.kind = kind, .parts = {element}}; }
+  static Known all_of(Kind kind, const Known& element) {
+    return {.kind = kind, .parts = {element}};
+  }
 
   // What holds of each element of a list or value of a dictionary, whichever it is.
   Known element() const;

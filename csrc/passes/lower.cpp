@@ -68,8 +68,8 @@ std::optional<Plan> decide(Node* node, const State& state, const State& entry, P
     }
     Policy policy = policy_of(node, device);
     if (policy == Policy::promote_inside) {
-      // cat and stack promote by themselves, to the same dtype. In process the dispatcher's autocast
-      // is there to refuse what they do not: two reduced dtypes.
+      // cat and stack promote by themselves, to the same dtype. In process the dispatcher's
+      // autocast is there to refuse what they do not: two reduced dtypes.
       policy = product == Product::in_process ? Policy::opaque : Policy::untouched;
     }
     const bool known_device = device == DeviceType::CPU || device == DeviceType::CUDA;

@@ -76,9 +76,7 @@ DimsRule dims_rule(const std::string& text) {
     rule.kind = DimsRule::same;
     rule.of = std::stoul(text.substr(1));
   } else {
-    rule.kind = text == "some"  ? DimsRule::some
-                : text == "any" ? DimsRule::any
-                                : DimsRule::unknown;
+    rule.kind = text == "some" ? DimsRule::some : text == "any" ? DimsRule::any : DimsRule::unknown;
   }
   return rule;
 }

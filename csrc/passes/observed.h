@@ -1,7 +1,7 @@
 // observed: what is known of an operator from calls of it.
 //
-// One row for each overload, made by scripts/observe from PyTorch's own samples. An overload without
-// a row was never called with success: nothing is known of it.
+// One row for each overload, made by scripts/observe from PyTorch's own samples. An overload
+// without a row was never called with success: nothing is known of it.
 #pragma once
 
 #include <ATen/core/operator_name.h>

@@ -3,9 +3,9 @@
 // The answers are PyTorch's. CUDA's lists come from the macros of the installed
 // ATen/autocast_mode.h; CPU's stand in cpu_policy.inc, because PyTorch has them only in a .cpp file
 // (aten/src/ATen/autocast_mode.cpp). Policies that a user states for an operator come before them.
-// An operator without an autocast kernel is `untouched` only if it was seen to reach no operator that
-// autocast casts (observed.h), `promote_inside` if it reached only ones that promote; else, and
-// where nothing was seen, it is `opaque`.
+// An operator without an autocast kernel is `untouched` only if it was seen to reach no operator
+// that autocast casts (observed.h), `promote_inside` if it reached only ones that promote; else,
+// and where nothing was seen, it is `opaque`.
 //
 // An analysis: it looks at one operator and changes nothing.
 #pragma once

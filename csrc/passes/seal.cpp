@@ -10,11 +10,11 @@
 #include <set>
 
 #include "error.h"
+#include "passes/answers.h"
 #include "passes/definitions.h"
 #include "passes/inputs.h"
 #include "passes/loops.h"
 #include "passes/policy.h"
-#include "passes/answers.h"
 #include "passes/subgraphs.h"
 #include "runtime/ops.h"
 
@@ -25,7 +25,8 @@ using namespace torch::jit;
 
 class Sealer {
  public:
-  Sealer(const std::shared_ptr<Graph>& graph, const Facts& facts, const std::vector<Known>& inputs, bool by_example)
+  Sealer(const std::shared_ptr<Graph>& graph, const Facts& facts, const std::vector<Known>& inputs,
+         bool by_example)
       : graph_(graph), facts_(facts), inputs_(inputs), by_example_(by_example), aliases_(graph) {
     for (Node* node : all_nodes(*graph)) {
       if (node->kind() == prim::ListConstruct && node->owningGraph() == graph.get() &&
@@ -99,9 +100,10 @@ class Sealer {
               scoped,
               c10::str("`", inner->kind().toQualString(), "` inside an autocast scope for ",
                        devices[i], ": what autocast does to it cannot be put in an exported graph"),
-              c10::str(by_example_ ? "" : "give freeze `example_inputs` that are on another device, ",
-                       "move it out of the scope, or wrap it in "
-                       "`with torch.autocast(..., enabled=False)` with the casts that you want"));
+              c10::str(
+                  by_example_ ? "" : "give freeze `example_inputs` that are on another device, ",
+                  "move it out of the scope, or wrap it in "
+                  "`with torch.autocast(..., enabled=False)` with the casts that you want"));
         }
       }
     }
@@ -196,6 +198,9 @@ class Sealer {
     if (const auto to = toIValue(target); to && to->isInt()) {
       Graph* graph = cast->owningGraph();
       const WithInsertPoint here(cast);
+      if (source->type()->kind() == c10::TypeKind::OptionalType) {
+        source = graph->insertUncheckedCast(source, c10::TensorType::get());
+      }
       Value* converted = graph->insert(aten::to, {source, target, false, false, c10::IValue()});
       converted->node()->copyMetadata(cast);
       become(converted);
@@ -204,9 +209,7 @@ class Sealer {
 
   // Null for a device that has no autocast here.
   static Value* target_on(c10::DeviceType device, Node* cast) {
-    return device == c10::kCPU    ? cast->input(1)
-           : device == c10::kCUDA ? cast->input(2)
-                                  : nullptr;
+    return device == c10::kCPU ? cast->input(1) : device == c10::kCUDA ? cast->input(2) : nullptr;
   }
 
   // Whether the cast leaves everything as it is.
@@ -300,8 +303,7 @@ class Sealer {
       if (inputs_[i].kind == Known::module) {
         continue;
       }
-      const auto check =
-          check_of(inputs_[i], value->type(), value->debugNameBase(), by_example_);
+      const auto check = check_of(inputs_[i], value->type(), value->debugNameBase(), by_example_);
       if (!check.empty()) {
         insert_check(*graph_, check, "check", {value});
       }

@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "error.h"
+#include "passes/answers.h"
 #include "passes/decompose.h"
 #include "passes/expected.h"
 #include "passes/facts.h"
@@ -22,7 +23,6 @@
 #include "passes/lower.h"
 #include "passes/seal.h"
 #include "passes/ship.h"
-#include "passes/answers.h"
 #include "passes/subgraphs.h"
 #include "runtime/attach.h"
 #include "runtime/graphs.h"
