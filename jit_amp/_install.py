@@ -102,8 +102,8 @@ def install() -> _Installed:
     """Makes plain ``torch.jit.script``, ``trace``, ``trace_module``, ``freeze``, ``load`` and
     ``optimize_for_inference`` go through jit_amp.
 
-    They keep their arguments; ``freeze`` and ``optimize_for_inference`` take ``example_inputs`` too,
-    by keyword. What was scripted before stays as it is. Calling it again changes
+    They keep their arguments; ``freeze`` and ``optimize_for_inference`` take ``example_inputs``
+    too, by keyword. What was scripted before stays as it is. Calling it again changes
     nothing. Also a context manager: ``with jit_amp.install():`` undoes itself at the end.
     """
     was_installed = bool(_before)

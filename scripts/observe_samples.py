@@ -1,3 +1,4 @@
+# ruff: noqa: B008, E501 (a line a call: a default binds an operator to it)
 """Calls of operators that PyTorch's own samples leave out, for scripts/observe."""
 
 from __future__ import annotations

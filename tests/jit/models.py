@@ -26,8 +26,8 @@ class Case:
     """Whether an example tells all dtypes: no state in a loop is of another one after a step, and
     no layer has code for cases that the example is none of."""
     once: bool = True
-    """Whether each weight is held once: of a recurrent layer on packed sequences there are both ways
-    in which eager may run it, with weights of their own."""
+    """Whether each weight is held once: of a recurrent layer on packed sequences there are both
+    ways in which eager may run it, with weights of their own."""
     plain: bool = True
     """Whether no state is made of the dtype of an input, which may be any."""
 

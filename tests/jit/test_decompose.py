@@ -1,7 +1,7 @@
-"""decompose: composite operators in an artefact are what eager's are, for inputs unlike the examples.
+"""decompose: composites in an artefact are what eager's are, for inputs unlike the examples.
 
-The parameters of these modules require no gradients, as an artefact's do not: eager's `linear` takes
-another kernel where they do, whose sums are in another order.
+The parameters of these modules require no gradients, as an artefact's do not: eager's `linear`
+takes another kernel where they do, whose sums are in another order.
 """
 
 from __future__ import annotations
@@ -450,7 +450,7 @@ def operands(equation: str, sizes: dict[str, int], rank: int) -> list[Tensor]:
 
 
 def cases(equation: str) -> list[list[Tensor]]:
-    """Operands of all dtypes, and sizes of which one or another is 0 or 1 in one or all operands."""
+    """Operands of all dtypes, and sizes of which one or another is 0 or 1, in one or all."""
     letters = sorted({letter for letter in equation if letter.isalpha()})
     found = []
     plain = dict(zip(letters, (3, 4, 5, 2, 6), strict=False))
