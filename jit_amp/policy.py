@@ -1,8 +1,8 @@
 """What autocast does to each operator: the tables, their drift, and policies of your own.
 
 ``python -m jit_amp.policy`` compares the tables with the running dispatcher and lists every
-overload that has an autocast kernel and no policy, and every policy whose overload has no kernel. Such an
-operator is opaque to jit_amp: right in process, refused in export.
+overload that has an autocast kernel and no policy, and every policy whose overload has no kernel.
+Such an operator is opaque to jit_amp: right in process, refused in export.
 
 ``python -m jit_amp.policy --reach`` counts what :func:`jit_amp.freeze` can do with the operators
 that TorchScript can call, and lists those that it refuses in a scope, with the reason.
