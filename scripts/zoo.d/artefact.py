@@ -42,8 +42,8 @@ def within_rounding(actual: Tensor, eagers: Tensor, precise: Tensor) -> bool:
     A cast to bfloat16, of 8 significant bits, moves a number by up to 2**-9 of its size. How many
     of these add up, and how much later layers make of them, is the model's: what eager's own casts
     add up to is its distance from float32. Folding rounds as often, but other numbers (the product
-    of two weights, and not one of them), so its distance is of the same size, not the same. The largest
-    of few numbers varies by more than their mean: four times eager's, and four roundings more.
+    of two weights, and not one of them), so its distance is of the same size, not the same. The
+    largest of few varies by more than their mean: four times eager's, and four roundings more.
     """
     return distance(actual, precise) <= 4 * distance(eagers, precise) + 2**-7
 

@@ -513,7 +513,7 @@ ACTIVATIONS = (
     nn.Softplus(),
 )
 
-torch.manual_seed(0)  # the same inputs, whatever was drawn before this file is read
+torch.manual_seed(1)  # the same inputs in every run, none of them at the step of Threshold
 MODELS: dict[str, Case] = {
     **{
         type(activation).__name__: images(lambda activation=activation: Activated(activation))
