@@ -223,6 +223,8 @@ def samples() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "_euclidean_dist", lambda: aten._euclidean_dist(x, x)
     yield "conv_tbc", lambda: aten.conv_tbc(torch.randn(5, 2, 4), torch.randn(3, 4, 4), w)
     yield "_weight_norm", lambda: aten._weight_norm(x, torch.rand(3, 1), 0)
+    yield "_weight_norm of dimension 1", lambda: aten._weight_norm(
+        torch.rand(2, 3, 4), torch.rand(1, 3, 1), 1)  # fmt: skip
     yield "_weight_norm_interface", lambda: aten._weight_norm_interface(x, torch.rand(3, 1), 0)
     yield "split_with_sizes_copy", lambda: aten.chunk(x, 3, 1)
     yield "fft_fftfreq", lambda: (aten.fft_fftfreq(8), aten.fft_rfftfreq(8))

@@ -3,6 +3,8 @@
 #include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/passes/peephole.h>
 
+#include <algorithm>
+
 #include "passes/subgraphs.h"
 
 namespace jit_amp {
@@ -10,10 +12,13 @@ namespace {
 
 using namespace torch::jit;
 
-// `x is None`, `x is not None`.
-std::optional<c10::IValue> is_none(const Node* node, const Facts& facts) {
+// `x is None`, `x is not None`, `query is key`.
+std::optional<c10::IValue> is_same(const Node* node, const Facts& facts) {
   if (node->kind() != aten::__is__ && node->kind() != aten::__isnot__) {
     return std::nullopt;
+  }
+  if (node->input(0) == node->input(1)) {
+    return node->kind() == aten::__is__;
   }
   for (size_t i = 0; i < 2; ++i) {
     const Known& other = facts.known(node->input(1 - i));
@@ -27,7 +32,7 @@ std::optional<c10::IValue> is_none(const Node* node, const Facts& facts) {
 
 std::optional<c10::IValue> known_result(const Node* node, const Facts& facts) {
   static const auto kType = c10::Symbol::prim("type");
-  if (const auto known = is_none(node, facts)) {
+  if (const auto known = is_same(node, facts)) {
     return known;
   }
   if (node->inputs().size() != 1) {
@@ -36,6 +41,24 @@ std::optional<c10::IValue> known_result(const Node* node, const Facts& facts) {
   const Node* device = node->input()->node();
   const bool is_name = node->kind() == kType && device->kind() == prim::device;
   return answer(node, facts.of(is_name ? device->input() : node->input()));
+}
+
+// Results of an `if` that are the same value on either way are one result: attention asks whether
+// what it has transposed, or not, is still one tensor. Returns whether there were any.
+bool share_results(Node* branch) {
+  bool shared = false;
+  for (size_t i = 1; i < branch->outputs().size(); ++i) {
+    for (size_t j = 0; j < i && branch->output(i)->hasUses(); ++j) {
+      const bool same = std::all_of(
+          branch->blocks().begin(), branch->blocks().end(),
+          [&](const Block* way) { return way->outputs()[i] == way->outputs()[j]; });
+      if (same) {
+        branch->output(i)->replaceAllUsesWith(branch->output(j));
+        shared = true;
+      }
+    }
+  }
+  return shared;
 }
 
 }  // namespace
@@ -72,6 +95,7 @@ std::optional<c10::IValue> answer(const Node* node, const Fact& fact) {
 bool answer_questions(std::shared_ptr<Graph>& graph, const Facts& facts) {
   bool changed = false;
   for (Node* node : all_nodes(*graph)) {
+    changed |= node->kind() == prim::If && share_results(node);
     if (node->outputs().size() != 1 || !node->output()->hasUses()) {
       continue;
     }

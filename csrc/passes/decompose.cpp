@@ -8,8 +8,8 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 #include <string>
+#include <unordered_map>
 
 #include "passes/definitions.h"
 #include "passes/loops.h"
@@ -26,13 +26,26 @@ namespace {
 
 using namespace torch::jit;
 
+// The forks, by the graphs of their tasks.
+using Forks = std::unordered_map<const Graph*, const Node*>;
+
+// A value of a task's graph as the one outside that it was given.
+const Value* outside_of_tasks(const Value* value, const Forks& forks) {
+  for (auto task = forks.find(value->owningGraph());
+       task != forks.end() && value->node()->kind() == prim::Param;
+       task = forks.find(value->owningGraph())) {
+    value = task->second->input(value->offset());
+  }
+  return value;
+}
+
 // The state that a `jit_amp::scoped` node sets, if it is known when compiling.
-std::optional<State> state_of(const Node* scoped) {
+std::optional<State> state_of(const Node* scoped, const Forks& forks) {
   State state;
   const auto& devices = scoped->ss(ops::devices);
   for (size_t i = 0; i < devices.size(); ++i) {
     const auto enabled = constant_as<bool>(scoped->input(2 * i));
-    const Node* dtype = scoped->input(2 * i + 1)->node();
+    const Node* dtype = outside_of_tasks(scoped->input(2 * i + 1), forks)->node();
     if (!enabled || dtype->kind() != ops::deferred) {
       return std::nullopt;
     }
@@ -166,7 +179,7 @@ Value* lowered(Value* value, const State& state) {
 // Puts the definition, lowered, in the node's place. Where it has the operator itself, that stands
 // free of the scope; so does what is marked.
 void define(Node* node, const State& state, const std::string& source, const std::string& name,
-            const std::set<size_t>& fixed) {
+            const Lists& fixed) {
   auto body = source_graph(source, name);
   const auto operands =
       specialize(body, node, fixed, [&](Value* value) { return lowered(value, state); });
@@ -191,8 +204,8 @@ void define(Node* node, const State& state, const std::string& source, const std
 }
 
 // Returns whether the node had a definition, which now stands in its place.
-bool decompose(Node* scoped, const std::set<size_t>& fixed) {
-  const auto state = state_of(scoped);
+bool decompose(Node* scoped, const Lists& fixed, const Forks& forks) {
+  const auto state = state_of(scoped, forks);
   const Node* wrapped = wrapped_node(scoped);
   const c10::FunctionSchema* schema = wrapped->maybeSchema();
   if (!state || !is_for_cpu_and_cuda(*state) || !schema || !wrapped->kind().is_aten()) {
@@ -221,8 +234,14 @@ void decompose(const std::shared_ptr<torch::jit::Graph>& graph) {
       return;
     }
     const auto fixed = fixed_lists(graph);
+    Forks forks;
+    for (const Node* node : nodes) {
+      if (node->kind() == prim::fork) {
+        forks.emplace(node->g(attr::Subgraph).get(), node);
+      }
+    }
     for (Node* node : nodes) {
-      changed |= ops::is_scoped(node) && decompose(node, fixed);
+      changed |= ops::is_scoped(node) && decompose(node, fixed, forks);
     }
   }
 }

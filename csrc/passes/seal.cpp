@@ -7,7 +7,9 @@
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 #include <torch/csrc/jit/passes/peephole.h>
 
+#include <map>
 #include <set>
+#include <utility>
 
 #include "error.h"
 #include "passes/answers.h"
@@ -201,10 +203,60 @@ class Sealer {
       if (source->type()->kind() == c10::TypeKind::OptionalType) {
         source = graph->insertUncheckedCast(source, c10::TensorType::get());
       }
-      Value* converted = graph->insert(aten::to, {source, target, false, false, c10::IValue()});
-      converted->node()->copyMetadata(cast);
-      become(converted);
+      become(is_part_of_constant(source) ? part_of_cast(source, target) : to_dtype(source, target));
     }
+  }
+
+  static Value* to_dtype(Value* value, Value* dtype) {
+    return dtype->owningGraph()->insert(aten::to, {value, dtype, false, false, c10::IValue()});
+  }
+
+  // Whether the value is a constant, or a part or view of one: `weight.split(...)[0]`.
+  bool is_part_of_constant(const Value* value) const {
+    const Node* node = value->node();
+    if (node->kind() == prim::Constant) {
+      return true;
+    }
+    if (node->inputs().empty() || aliases_.hasWriters(value)) {
+      return false;
+    }
+    if (node->kind() != prim::ListUnpack) {
+      const auto* schema = node->kind().is_aten() ? node->maybeSchema() : nullptr;
+      const auto* alias = schema ? schema->arguments()[0].alias_info() : nullptr;
+      if (!alias || alias->isWrite() || node->outputs().size() != 1) {
+        return false;
+      }
+    }
+    const Value* whole = node->input(0);
+    return dtype_of(whole) && dtype_of(whole) == dtype_of(value) && is_part_of_constant(whole);
+  }
+
+  // The dtype of a tensor, or of all tensors in a list.
+  std::optional<c10::ScalarType> dtype_of(const Value* value) const {
+    const Known& known = facts_.known(value);
+    const Known one = known.kind == Known::list ? known.element() : known;
+    return one.kind == Known::tensor && !one.maybe_none ? one.fact.dtype() : std::nullopt;
+  }
+
+  // The same part of the constant after a cast, which is folded: a weight is held once, whatever
+  // reads parts of it.
+  Value* part_of_cast(Value* value, Value* dtype) {
+    Node* node = value->node();
+    if (node->kind() != prim::Constant) {
+      Value* whole = part_of_cast(node->input(0), dtype);
+      Node* part = node->owningGraph()->insertNode(node->owningGraph()->createClone(
+          node, [&](Value* input) { return input == node->input(0) ? whole : input; }));
+      return part->output(value->offset());
+    }
+    if (node->owningBlock() != graph_->block()) {
+      return to_dtype(value, dtype);
+    }
+    Value*& cast = casts_of_constants_[{value, toIValue(dtype)->toInt()}];
+    if (!cast) {
+      const WithInsertPoint here(node->next());
+      cast = to_dtype(value, graph_->insertConstant(*toIValue(dtype)));
+    }
+    return cast;
   }
 
   // Null for a device that has no autocast here.
@@ -316,6 +368,7 @@ class Sealer {
   const bool by_example_;
   const AliasDb aliases_;         // of the graph as it came
   std::set<size_t> fixed_lists_;  // numbers of the lists of graph_ that nothing appends to
+  std::map<std::pair<Value*, int64_t>, Value*> casts_of_constants_;
 };
 
 // A check of jit_amp's own that fails for every input that is let in.

@@ -40,7 +40,7 @@ std::vector<Node*> calls(Graph& graph) {
 }
 
 // Puts the operands that are known into the body.
-std::vector<Value*> take_operands(Graph& body, Node* node, const std::set<size_t>& fixed) {
+std::vector<Value*> take_operands(Graph& body, Node* node, const Lists& fixed) {
   std::vector<Value*> operands = node->inputs().vec();
   const WithInsertPoint begin(*body.nodes().begin());
   for (size_t i = 0; i < node->inputs().size(); ++i) {
@@ -58,7 +58,7 @@ std::vector<Value*> take_operands(Graph& body, Node* node, const std::set<size_t
     };
     if (toIValue(given)) {
       inside->replaceAllUsesWith(take(given));
-    } else if (fixed.count(given->unique())) {
+    } else if (fixed.count({given->owningGraph(), given->unique()})) {
       std::vector<Value*> elements;
       for (Value* element : given->node()->inputs()) {
         elements.push_back(take(element));
@@ -104,49 +104,48 @@ void inline_calls(Graph& body, const std::function<Value*(Value*)>& lower, bool 
   }
 }
 
-// Runs the function if it is called with constants. One that raises is left, to raise when the
-// graph runs.
-bool run_call(Node* call) {
-  Stack stack;
-  for (const Value* operand : call->inputs().slice(1)) {
-    auto constant = toIValue(operand);
-    if (!constant) {
-      return false;
-    }
-    stack.push_back(std::move(*constant));
-  }
+// Puts what the node gives in its place, if all its operands are constants. One that raises is
+// left, to raise when the graph runs.
+bool evaluate(Node* node) {
+  std::optional<c10::IValue> result;
   try {
-    callee(call).run(stack);
+    if (node->kind() != prim::CallFunction) {
+      if (auto results = runNodeIfInputsAreConstant(node)) {
+        result = results->back();
+      }
+    } else {
+      Stack stack;
+      for (const Value* operand : node->inputs().slice(1)) {
+        auto constant = toIValue(operand);
+        if (!constant) {
+          return false;
+        }
+        stack.push_back(std::move(*constant));
+      }
+      callee(node).run(stack);
+      result = stack.back();
+    }
   } catch (const std::exception&) {
     return false;
   }
-  const WithInsertPoint here(call);
-  call->output()->replaceAllUsesWith(call->owningGraph()->insertConstant(stack.back()));
-  call->destroy();
+  if (!result) {
+    return false;
+  }
+  const WithInsertPoint here(node);
+  node->output()->replaceAllUsesWith(node->owningGraph()->insertConstant(*result));
+  node->destroy();
   return true;
 }
 
-// What is asked of a list that is a constant. PyTorch's constant propagation does not answer where
-// anything is put into a list, which for AliasDb may be the same thing.
-bool ask_lists(Graph& body) {
+// Calls, and what is asked of a list that is a constant. PyTorch's constant propagation does not
+// answer that where anything is put into a list, which for AliasDb may be the same thing.
+bool evaluate_all(Graph& body) {
   bool changed = false;
   for (Node* node : all_nodes(body)) {
-    if (node->kind() != aten::__getitem__ && node->kind() != aten::len) {
-      continue;
+    if (node->kind() == prim::CallFunction || node->kind() == aten::__getitem__ ||
+        node->kind() == aten::len) {
+      changed |= evaluate(node);
     }
-    if (const auto answers = runNodeIfInputsAreConstant(node)) {
-      const WithInsertPoint here(node);
-      node->output()->replaceAllUsesWith(body.insertConstant(answers->back()));
-      changed = true;
-    }
-  }
-  return changed;
-}
-
-bool run_calls(Graph& body) {
-  bool changed = false;
-  for (Node* call : calls(body)) {
-    changed |= run_call(call);
   }
   return changed;
 }
@@ -163,28 +162,27 @@ void fold(std::shared_ptr<Graph>& body) {
 
 }  // namespace
 
-std::set<size_t> fixed_lists(const std::shared_ptr<Graph>& graph) {
-  std::set<size_t> fixed;
+Lists fixed_lists(const std::shared_ptr<Graph>& graph) {
+  Lists fixed;
   mark_loops(*graph);
   const AliasDb aliases(graph);
   for (Node* node : all_nodes(*graph)) {
     if (node->kind() == prim::ListConstruct && node->owningGraph() == graph.get() &&
         !aliases.hasWriters(node->output())) {
-      fixed.insert(node->output()->unique());
+      fixed.emplace(graph.get(), node->output()->unique());
     }
   }
   unmark_loops(*graph);
   return fixed;
 }
 
-std::vector<Value*> specialize(std::shared_ptr<Graph>& body, Node* node,
-                               const std::set<size_t>& fixed,
+std::vector<Value*> specialize(std::shared_ptr<Graph>& body, Node* node, const Lists& fixed,
                                const std::function<Value*(Value*)>& lower) {
   const auto operands = take_operands(*body, node, fixed);
   inline_calls(*body, lower, /*all=*/false);
   do {
     fold(body);
-  } while (ask_lists(*body) || run_calls(*body) || UnrollConstantLoops(body));
+  } while (evaluate_all(*body) || UnrollConstantLoops(body));
   inline_calls(*body, lower, /*all=*/true);
   fold(body);
   return operands;

@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <set>
+#include <utility>
 #include <vector>
 
 namespace jit_amp {
@@ -22,14 +23,17 @@ namespace jit_amp {
 // Attribute of a node that stands free of the scope that its definition is for.
 inline const c10::Symbol kOutside = c10::Symbol::attr("outside");
 
-// Numbers of the lists that are made in `graph`, not in a task's, and that nothing writes to.
-std::set<size_t> fixed_lists(const std::shared_ptr<torch::jit::Graph>& graph);
+// Lists, by their graph and number.
+using Lists = std::set<std::pair<const torch::jit::Graph*, size_t>>;
+
+// The lists that are made in `graph`, not in a task's, and that nothing writes to.
+Lists fixed_lists(const std::shared_ptr<torch::jit::Graph>& graph);
 
 // `body` is as TorchScript compiled it, and takes the operands of `node`. `lower` gives the value
 // that stands for one of the body's, at the insertion point. Returns the operands that the
 // specialized body takes.
 std::vector<torch::jit::Value*> specialize(
-    std::shared_ptr<torch::jit::Graph>& body, torch::jit::Node* node, const std::set<size_t>& fixed,
+    std::shared_ptr<torch::jit::Graph>& body, torch::jit::Node* node, const Lists& fixed,
     const std::function<torch::jit::Value*(torch::jit::Value*)>& lower);
 
 }  // namespace jit_amp

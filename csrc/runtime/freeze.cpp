@@ -21,6 +21,7 @@
 #include "passes/instance.h"
 #include "passes/loops.h"
 #include "passes/lower.h"
+#include "passes/parts.h"
 #include "passes/seal.h"
 #include "passes/ship.h"
 #include "passes/subgraphs.h"
@@ -253,8 +254,10 @@ std::vector<Known> inputs_of(const Graph& graph, const std::vector<Stack>& examp
 // An artefact's graph, of operators of jit_amp's own: what follows from its inputs, until nothing
 // more does.
 Facts settled(std::shared_ptr<Graph>& graph, const std::vector<Known>& inputs) {
+  share_parts(graph);
   Facts facts = find_facts(graph, inputs);
   while (answer_questions(graph, facts)) {
+    share_parts(graph);
     facts = find_facts(graph, inputs);
   }
   return facts;
@@ -322,6 +325,9 @@ Module freeze(const Module& module, const std::vector<std::string>& preserved_at
     }
     seal(graph, facts, inputs, by_example);
     OptimizeFrozenGraph(graph, /*optimize_numerics=*/false);
+    mark_loops(*graph);
+    share_parts(graph);
+    unmark_loops(*graph);
     ship(*graph);
     graphs.push_back(graph);
   }

@@ -73,13 +73,13 @@ def _is_about_dtypes(condition: torch._C.Value) -> bool:
         if node.kind() in ("prim::dtype", "aten::is_floating_point", "aten::is_complex"):
             return True
         for given in node.inputs():
-            if isinstance(given.type(), torch.TensorType):
-                is_known = False
+            if isinstance(given.type(), (torch.TensorType, torch.ListType)):
+                is_known = False  # a list may be written to
             else:
                 waiting.append(given)
         for block in node.blocks():
             waiting.extend(block.outputs())
-        is_known = is_known and node.kind() != "prim::Param"
+        is_known = is_known and node.kind() not in ("prim::Param", "aten::is_grad_enabled")
     return is_known
 
 

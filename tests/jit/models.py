@@ -29,7 +29,8 @@ class Case:
     """Whether each weight is held once: of a recurrent layer on packed sequences there are both
     ways in which eager may run it, with weights of their own."""
     plain: bool = True
-    """Whether no state is made of the dtype of an input, which may be any."""
+    """Whether no state is made of the dtype of an input, which may be any, and no layer asks for
+    it."""
 
 
 def images(make: Callable[[], nn.Module], channels: int = 3, **options: Any) -> Case:
@@ -464,6 +465,23 @@ class EfficientViT(nn.Module):
         return self.head(self.norm(F.adaptive_avg_pool2d(x, 1).flatten(1)))
 
 
+class Attention(nn.Module):
+    """Attention to itself and to a memory; with and without a batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+        self.itself = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.across = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.memory = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(x)
+        x = x + self.itself(y, y, y, need_weights=False)[0]
+        memory = self.memory(y)
+        return x + self.across(x, memory, memory)[0]
+
+
 class Classifier(nn.Module):
     """Words, what of them is padding, and a class."""
 
@@ -529,6 +547,12 @@ MODELS: dict[str, Case] = {
     "u-net": images(UNet),
     "conv next": images(ConvNeXt),
     "efficient vit": images(EfficientViT),
+    "attention": Case(
+        Attention,
+        (torch.randn(2, 5, 8),),
+        ((torch.randn(1, 7, 8),), (torch.randn(4, 8),)),
+        plain=False,
+    ),
     "packed sequence": Case(
         Packed,
         packed(5, 3, 4),

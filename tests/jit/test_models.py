@@ -124,3 +124,18 @@ def test_without_one_only_casts_of_inputs_are_left_open(name: str) -> None:
     graph = frozen(name, False, optimize_numerics=True).graph
     inputs = sum(isinstance(arg, Tensor) for arg in MODELS[name].example)
     assert artefact.casts_at_run_time(graph) <= inputs
+
+
+@pytest.mark.parametrize("examples", [False, True])
+def test_parts_of_a_weight_are_views_of_it(examples: bool) -> None:
+    """Attention reads thirds of a weight: the weight alone is held, in bfloat16."""
+    held = [
+        node.output().toIValue()
+        for node in artefact.nodes(frozen("attention", examples, optimize_numerics=True).graph)
+        if node.kind() == "prim::Constant" and isinstance(node.output().type(), torch.TensorType)
+    ]
+    weights = [tensor for tensor in held if tensor.dim() > 1]
+    assert sorted(map(list, (w.shape for w in weights))) == sorted(
+        list(w.shape) for w in model("attention").state_dict().values() if w.dim() > 1
+    )
+    assert {w.dtype for w in weights} == {torch.bfloat16}

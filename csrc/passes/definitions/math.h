@@ -278,6 +278,9 @@ def _safe_softmax(x: Tensor, dim: int, dtype: Optional[int]) -> Tensor:
 def square(x: Tensor) -> Tensor:
     return torch.pow(x, 2)
 
+def arctan2(x: Tensor, y: Tensor) -> Tensor:
+    return torch.atan2(x, y)
+
 def trace(x: Tensor) -> Tensor:
     return x.diagonal().sum() if x.is_cuda else torch.trace(x)
 

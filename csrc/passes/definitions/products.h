@@ -294,7 +294,7 @@ def others(rank: int, dims: List[int]) -> List[int]:
             found.append(d)
     return found
 
-def numel(sizes: List[int]) -> int:
+def elements(sizes: List[int]) -> int:
     n = 1
     for size in sizes:
         n *= size
@@ -308,8 +308,8 @@ def tensordot(x: Tensor, y: Tensor, dims_x: List[int], dims_y: List[int]) -> Ten
     rest_y = others(y.dim(), dims_y)
     sizes_x = sizes_of(x, rest_x)
     sizes_y = sizes_of(y, rest_y)
-    m = numel(sizes_x)
-    n = numel(sizes_y)
+    m = elements(sizes_x)
+    n = elements(sizes_y)
     is_mm = tensordot_is_mm()
     if not is_mm:
         is_mm = n != 1
