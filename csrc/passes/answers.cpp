@@ -49,9 +49,9 @@ bool share_results(Node* branch) {
   bool shared = false;
   for (size_t i = 1; i < branch->outputs().size(); ++i) {
     for (size_t j = 0; j < i && branch->output(i)->hasUses(); ++j) {
-      const bool same = std::all_of(
-          branch->blocks().begin(), branch->blocks().end(),
-          [&](const Block* way) { return way->outputs()[i] == way->outputs()[j]; });
+      const bool same =
+          std::all_of(branch->blocks().begin(), branch->blocks().end(),
+                      [&](const Block* way) { return way->outputs()[i] == way->outputs()[j]; });
       if (same) {
         branch->output(i)->replaceAllUsesWith(branch->output(j));
         shared = true;

@@ -1,8 +1,9 @@
 // answers: what the program asks of its tensors, answered where the facts know.
 //
-// `x.dtype`, `x.is_floating_point()`, `x.device.type`, `x is None`, `query is key` and the like become
-// constants, and PyTorch's constant propagation takes the branches that this decides. The facts hold for every
-// input that the artefact's check lets in, so the branches that go are never taken.
+// `x.dtype`, `x.is_floating_point()`, `x.device.type`, `x is None`, `query is key` and the like
+// become constants, and PyTorch's constant propagation takes the branches that this decides. The
+// facts hold for every input that the artefact's check lets in, so the branches that go are never
+// taken.
 //
 // Returns whether the graph changed: facts found before are then not those of its new values.
 // Loops must be marked. Must run after: decompose.

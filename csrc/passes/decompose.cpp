@@ -190,7 +190,8 @@ void define(Node* node, const State& state, const std::string& source, const std
     if (is_marked) {
       inner->removeAttribute(kOutside);
     }
-    if (is_marked || inner->kind() == node->kind()) {
+    const auto* schema = inner->maybeSchema();
+    if (is_marked || (schema && schema->operator_name() == node->schema().operator_name())) {
       scopes.state.erase(inner);
     }
   }

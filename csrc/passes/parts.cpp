@@ -44,8 +44,8 @@ void share_parts(const std::shared_ptr<Graph>& graph) {
     if (!tensor || node->owningGraph() != graph.get()) {
       continue;
     }
-    const bool is_first = is_whole(*tensor) &&
-                          wholes.emplace(tensor->storage().unsafeGetStorageImpl(), node).second;
+    const bool is_first =
+        is_whole(*tensor) && wholes.emplace(tensor->storage().unsafeGetStorageImpl(), node).second;
     if (!is_first) {
       others.push_back(node);
     }
@@ -68,8 +68,8 @@ void share_parts(const std::shared_ptr<Graph>& graph) {
       whole->moveBefore(first);
     }
     const WithInsertPoint here(node);
-    Value* view = graph->insert(aten::as_strided, {whole->output(), part.sizes(), part.strides(),
-                                                   part.storage_offset()});
+    Value* view = graph->insert(
+        aten::as_strided, {whole->output(), part.sizes(), part.strides(), part.storage_offset()});
     node->output()->replaceAllUsesWith(view);
     node->destroy();
   }

@@ -136,6 +136,16 @@ ON_CUDA = [
     case("_safe_softmax", "torch.ops.aten._safe_softmax(x, 0)", (3, 4)),
     case("square", "torch.square(x), torch.square(n)", (3, 4)),
     case("arctan2", "torch.arctan2(x, y)", [(3, 4), (3, 4)], [(3, 4), ()]),
+    case(
+        "index_put",
+        "torch.index_put(x, [torch.tensor([0, 2], device=x.device)], y)",
+        [(3, 3), (2, 3)],
+    ),
+    case(
+        "_unsafe_index_put",
+        "torch.ops.aten._unsafe_index_put(x, [torch.tensor([0, 2], device=x.device)], y)",
+        [(3, 3), (2, 3)],
+    ),
     case("trace", "torch.trace(x.float())", (3, 4)),
     case("norm_except_dim", "torch.norm_except_dim(x, 2, 1)", (3, 4), (3, 4, 5)),
     case("norm_except_dim, all", "torch.norm_except_dim(x, 2, -1)", (3, 4)),

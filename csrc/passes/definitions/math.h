@@ -278,6 +278,18 @@ def _safe_softmax(x: Tensor, dim: int, dtype: Optional[int]) -> Tensor:
 def square(x: Tensor) -> Tensor:
     return torch.pow(x, 2)
 
+def index_put__hacked_twin(x: Tensor, indices: List[Tensor], values: Tensor, accumulate: bool) -> Tensor:
+    places: List[Optional[Tensor]] = []
+    for index in indices:
+        places.append(index)
+    return torch.index_put(x, places, values, accumulate)
+
+def _unsafe_index_put__hacked_twin(x: Tensor, indices: List[Tensor], values: Tensor, accumulate: bool) -> Tensor:
+    return index_put__hacked_twin(x, indices, values, accumulate)
+
+def _unsafe_index_put(x: Tensor, indices: List[Optional[Tensor]], values: Tensor, accumulate: bool) -> Tensor:
+    return torch.index_put(x, indices, values, accumulate)
+
 def arctan2(x: Tensor, y: Tensor) -> Tensor:
     return torch.atan2(x, y)
 
