@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
+import torch
 from setuptools import setup
 from torch.utils import cpp_extension
 from torch.utils.cpp_extension import BuildExtension, CppExtension
@@ -27,17 +29,40 @@ if sanitizers := os.environ.get("JIT_AMP_SANITIZE"):
 
 
 class Build(BuildExtension):
-    """BuildExtension with torch's include folders as system folders."""
+    """BuildExtension with torch's include folders as system folders, and a precompiled header."""
 
     def build_extension(self, ext):  # type: ignore[no-untyped-def]
         for folder in ext.include_dirs:
             ext.extra_compile_args["cxx"].append(f"-isystem{folder}")
         ext.include_dirs = []
+        ext.extra_compile_args["cxx"] += self.precompiled(ext.extra_compile_args["cxx"])
         super().build_extension(ext)
+
+    def precompiled(self, flags: list[str]) -> list[str]:
+        """Compiles csrc/precompiled.h with g++, if that is not done, and gives the flags to use it.
+
+        It takes as long as three files, and each of thirty takes half as long with it. The compiler
+        ignores one that other flags made, and says so.
+        """
+        source, folder = ROOT / "csrc/precompiled.h", Path(self.build_temp).resolve() / "precompiled"
+        header, made, stamp = (folder / f"precompiled.h{end}" for end in ("", ".gch", ".by"))
+        compiler = [*self.compiler.compiler_so, *(f"-I{d}" for d in self.compiler.include_dirs)]
+        given = [*flags, "-DTORCH_API_INCLUDE_EXTENSION_H", "-DTORCH_EXTENSION_NAME=_C"]
+        command = [*compiler, *given, "-x", "c++-header", str(header), "-o", str(made)]
+        command = [part for part in command if part != "ccache"]
+        state = f"{command} {torch.__version__} {source.read_text()}"
+        if not (made.exists() and stamp.exists() and stamp.read_text() == state):
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, header)
+            if subprocess.run(command).returncode or not made.exists():
+                return []  # another compiler than g++
+            stamp.write_text(state)
+        return ["-include", str(header), "-fpch-preprocess", "-Winvalid-pch"]
 
 
 # Newer releases of torch put ccache in front of the compiler themselves.
 wraps = hasattr(cpp_extension, "_wrap_compiler")
+os.environ.setdefault("CCACHE_SLOPPINESS", "pch_defines,time_macros")  # or it leaves these files
 if shutil.which("ccache") and "CXX" not in os.environ and not wraps:
     os.environ["CXX"] = "ccache g++"
 
