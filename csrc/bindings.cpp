@@ -7,14 +7,14 @@
 #include <map>
 #include <set>
 
-#include "error.h"
+#include "analysis/policy.h"
+#include "analysis/reach.h"
+#include "core/error.h"
+#include "core/ignored.h"
 #include "passes/enclose.h"
-#include "passes/policy.h"
-#include "passes/reach.h"
-#include "passes/restore.h"
+#include "passes/restore_trace.h"
 #include "runtime/attach.h"
 #include "runtime/freeze.h"
-#include "runtime/ignore.h"
 #include "runtime/program.h"
 #include "runtime/record.h"
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+# Each pass is checked when it has run (csrc/core/verify.h), in processes that tests start too.
+os.environ.setdefault("JIT_AMP_VERIFY", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,9 +1,5 @@
 #include "passes/decompose.h"
 
-#include <ATen/Context.h>
-#include <ATen/Functions.h>
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <c10/core/InferenceMode.h>
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
@@ -11,15 +7,14 @@
 #include <string>
 #include <unordered_map>
 
-#include "passes/definitions.h"
-#include "passes/loops.h"
+#include "analysis/defined.h"
+#include "analysis/scopes.h"
+#include "core/dialect.h"
+#include "core/graphs.h"
+#include "core/loops.h"
 #include "passes/lower.h"
-#include "passes/policy.h"
-#include "passes/scopes.h"
+#include "passes/share_casts.h"
 #include "passes/specialize.h"
-#include "passes/subgraphs.h"
-#include "runtime/ops.h"
-#include "runtime/state.h"
 
 namespace jit_amp {
 namespace {
@@ -53,108 +48,6 @@ std::optional<State> state_of(const Node* scoped, const Forks& forks) {
         *enabled, static_cast<c10::ScalarType>(dtype->i(attr::value))};
   }
   return state;
-}
-
-bool is_for_cpu_alone(const State& state) {
-  return std::all_of(state.devices.begin(), state.devices.end(), [](const auto& device) {
-    return device.second.enabled == (device.first == at::kCPU);
-  });
-}
-
-// The definitions know of no other devices.
-bool is_for_cpu_and_cuda(const State& state) {
-  return std::all_of(state.devices.begin(), state.devices.end(), [](const auto& device) {
-    return device.first == at::kCPU || device.first == at::kCUDA || !device.second.enabled;
-  });
-}
-
-// The sources of definitions, and where each holds. The first that does and has the operator is it.
-struct Source {
-  const char* text;
-  bool (*holds)(const c10::FunctionSchema& op, const State& state);
-};
-
-bool on_any_device(const c10::FunctionSchema&, const State&) { return true; }
-bool on_cpu_alone(const c10::FunctionSchema&, const State& state) {
-  return is_for_cpu_alone(state);
-}
-// What CUDA's autocast alone does to an operator.
-bool on_cuda(const c10::FunctionSchema& op, const State& state) {
-  return !state.active(at::kCPU) || policy_of(op, at::kCPU) == Policy::untouched;
-}
-
-constexpr Source kSources[]{
-    {kLossComposites, on_any_device},
-    {kMathComposites, on_any_device},
-    {kMathCompositesOnCpu, on_cpu_alone},
-    {kMathCompositesOnCuda, on_cuda},
-    {kNormComposites, on_cuda},
-    {kPaddingComposites, on_any_device},
-    {kProductCompositesOnCpu, on_cpu_alone},
-    {kRecurrentCompositesOnCpu, on_cpu_alone},
-    {kTransformerCompositesOnCpu, on_cpu_alone},
-};
-
-// The name that an operator's definition has: definitions.h.
-std::string name_of_definition(const c10::FunctionSchema& schema) {
-  const std::string name = c10::Symbol::fromQualString(schema.name()).toUnqualString();
-  return schema.overload_name().empty() ? name : name + "__" + schema.overload_name();
-}
-
-bool onednn_takes(c10::ScalarType dtype) {
-  const char* name = dtype == c10::kBFloat16 ? "mkldnn::_is_mkldnn_bf16_supported"
-                                             : "mkldnn::_is_mkldnn_fp16_supported";
-  const auto asked = c10::Dispatcher::singleton().findSchema({name, ""});
-  return asked && asked->typed<bool()>().call();
-}
-
-// Whether eager's result of float32 operands in a bfloat16 scope is bfloat16: for what differs from
-// one release to the next. Where the machine has no such operator, it is the release that tries.
-template <typename F>
-bool is_lowered(F&& result) {
-  const c10::InferenceMode no_gradients;
-  const Entered scope({{at::kCPU, true, c10::kBFloat16}}, std::nullopt);
-  try {
-    return result().scalar_type() == c10::kBFloat16;
-  } catch (const std::exception&) {
-    return true;
-  }
-}
-
-at::Tensor ones(at::IntArrayRef sizes, c10::ScalarType dtype = c10::kFloat) {
-  return at::ones(sizes, c10::TensorOptions(dtype).device(c10::kCPU));
-}
-
-// An LSTM on packed sequences that are all of one length: oneDNN's from PyTorch 2.13 on.
-bool onednn_unpacks() {
-  return is_lowered([] {
-    return std::get<0>(at::lstm(ones({1, 1}), ones({1}, c10::kLong),
-                                {ones({1, 1, 1}), ones({1, 1, 1})}, {ones({4, 1}), ones({4, 1})},
-                                /*has_biases=*/false,
-                                /*num_layers=*/1, /*dropout=*/0.0, /*train=*/false,
-                                /*bidirectional=*/false));
-  });
-}
-
-// A tensordot to one number: not by `mm` in later releases.
-bool tensordot_is_mm() {
-  return is_lowered([] { return at::tensordot(ones({2}), ones({2}), {0}, {0}); });
-}
-
-// Functions that all definitions have: what the state and this machine say. And `lowered`, for
-// which `specialize` puts a cast.
-std::string preamble(const State& state) {
-  const auto function = [](const char* name, bool value) {
-    return c10::str("def ", name, "() -> bool:\n    return ", value ? "True" : "False", "\n\n");
-  };
-  const DeviceState cpu = state.at(at::kCPU);
-  const bool has_onednn = at::globalContext().userEnabledMkldnn() && at::hasMKLDNN();
-  static const bool unpacks = onednn_unpacks();
-  static const bool always_mm = tensordot_is_mm();
-  return "def lowered(x: Tensor) -> Tensor:\n    return x\n\n" +
-         function("has_onednn", has_onednn) + function("onednn_unpacks", has_onednn && unpacks) +
-         function("tensordot_is_mm", always_mm) +
-         function("onednn_takes_lower", has_onednn && cpu.dtype && onednn_takes(*cpu.dtype));
 }
 
 // The dtype that the policy `lower` casts to on the device, as a value at the insertion point.
@@ -196,6 +89,7 @@ void define(Node* node, const State& state, const std::string& source, const std
     }
   }
   lower(body, scopes, state, Product::exported);
+  share_casts(body);
   unmark_loops(*body);
   node->removeAllInputs();
   for (Value* operand : operands) {
@@ -207,32 +101,24 @@ void define(Node* node, const State& state, const std::string& source, const std
 // Returns whether the node had a definition, which now stands in its place.
 bool decompose(Node* scoped, const Lists& fixed, const Forks& forks) {
   const auto state = state_of(scoped, forks);
-  const Node* wrapped = wrapped_node(scoped);
-  const c10::FunctionSchema* schema = wrapped->maybeSchema();
-  if (!state || !is_for_cpu_and_cuda(*state) || !schema || !wrapped->kind().is_aten()) {
-    return false;
+  const c10::FunctionSchema* schema = wrapped_node(scoped)->maybeSchema();
+  const auto found = state && schema ? defined(*schema, *state) : std::nullopt;
+  if (found) {
+    define(unwrap(scoped), *state, found->source, found->name, fixed);
   }
-  const std::string name = name_of_definition(*schema);
-  const std::string known = preamble(*state);
-  for (const Source& source : kSources) {
-    const std::string text = known + source.text;
-    if (has_definition(text, name) && source.holds(*schema, *state)) {
-      define(unwrap(scoped), *state, text, name, fixed);
-      return true;
-    }
-  }
-  return false;
+  return found.has_value();
 }
 
 }  // namespace
 
-void decompose(const std::shared_ptr<torch::jit::Graph>& graph) {
+bool decompose(const std::shared_ptr<torch::jit::Graph>& graph) {
+  bool changed_at_all = false;
   // Once more after each change: a definition may be in terms of composites.
   for (bool changed = true; changed;) {
     changed = false;
     const auto nodes = all_nodes(*graph);
     if (std::none_of(nodes.begin(), nodes.end(), ops::is_scoped)) {
-      return;
+      break;
     }
     const auto fixed = fixed_lists(graph);
     Forks forks;
@@ -244,16 +130,9 @@ void decompose(const std::shared_ptr<torch::jit::Graph>& graph) {
     for (Node* node : nodes) {
       changed |= ops::is_scoped(node) && decompose(node, fixed, forks);
     }
+    changed_at_all |= changed;
   }
-}
-
-bool is_decomposed(const c10::FunctionSchema& op, c10::DeviceType device) {
-  State state;
-  state.devices[device] = {true, c10::kBFloat16};
-  return std::any_of(std::begin(kSources), std::end(kSources), [&](const Source& source) {
-    return has_definition(preamble(state) + source.text, name_of_definition(op)) &&
-           source.holds(op, state);
-  });
+  return changed_at_all;
 }
 
 }  // namespace jit_amp

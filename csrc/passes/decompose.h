@@ -17,9 +17,7 @@
 
 namespace jit_amp {
 
-void decompose(const std::shared_ptr<torch::jit::Graph>& graph);
-
-// Whether there is a definition of the operator that holds in a scope for the device.
-bool is_decomposed(const c10::FunctionSchema& op, c10::DeviceType device);
+// Returns whether the graph changed.
+bool decompose(const std::shared_ptr<torch::jit::Graph>& graph);
 
 }  // namespace jit_amp

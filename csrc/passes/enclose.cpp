@@ -2,7 +2,7 @@
 
 #include <ATen/core/jit_type.h>
 
-#include "passes/flatten.h"
+#include "core/graphs.h"
 
 namespace jit_amp {
 namespace {

@@ -1,22 +1,17 @@
 #include "passes/flatten.h"
 
-#include <torch/csrc/jit/ir/constants.h>
-#include <torch/csrc/jit/passes/constant_propagation.h>
-#include <torch/csrc/jit/passes/graph_rewrite_helper.h>
 #include <torch/csrc/jit/passes/inliner.h>
 
 #include <map>
-#include <regex>
 #include <set>
 #include <unordered_set>
 #include <vector>
 
-#include "error.h"
+#include "analysis/modules.h"
+#include "core/error.h"
+#include "core/graphs.h"
+#include "core/ignored.h"
 #include "passes/enclose.h"
-#include "passes/instance.h"
-#include "passes/loops.h"
-#include "passes/subgraphs.h"
-#include "runtime/ignore.h"
 
 namespace jit_amp {
 namespace {
@@ -181,121 +176,11 @@ class Flattener {
   std::set<Key> open_;
 };
 
-// `x is None` and `x is not None`, where the type of x says. PyTorch's peephole pass knows too, and
-// costs more than all else here.
-void answer_none_checks(Block* block) {
-  for (Node* node : block->nodes()) {
-    for (Block* inner : node->blocks()) {
-      answer_none_checks(inner);
-    }
-    const bool is = node->kind() == aten::__is__;
-    if ((!is && node->kind() != aten::__isnot__) || node->inputs().size() != 2) {
-      continue;
-    }
-    const Value* none = node->input(node->input(0)->mustBeNone() ? 0 : 1);
-    const Value* other = node->input(none == node->input(0) ? 1 : 0);
-    if (none->mustBeNone() && (other->mustBeNone() || other->mustNotBeNone())) {
-      const WithInsertPoint here(node);
-      node->output()->replaceAllUsesWith(
-          node->owningGraph()->insertConstant(is == other->mustBeNone()));
-    }
-  }
-}
-
-// A forked task's operands that are constants become constants in it.
-void hand_in_constants(Block* block) {
-  for (Node* node : block->nodes()) {
-    for (Block* inner : node->blocks()) {
-      hand_in_constants(inner);
-    }
-    if (node->kind() != prim::fork) {
-      continue;
-    }
-    const auto task = node->g(attr::Subgraph);
-    for (size_t i = node->inputs().size(); i-- > 0;) {
-      if (const auto constant = toIValue(node->input(i))) {
-        const WithInsertPoint first(*task->nodes().begin());
-        task->inputs()[i]->replaceAllUsesWith(task->insertConstant(*constant));
-        task->eraseInput(i);
-        node->removeInput(i);
-      }
-    }
-    fold_constants(task);
-  }
-}
-
-// A traced convolution has its lists made in the graph, where the rewriting wants constants.
-void make_lists_constant(Graph& graph) {
-  for (Node* node : all_nodes(graph)) {
-    if (node->kind() != aten::_convolution) {
-      continue;
-    }
-    const WithInsertPoint here(node);
-    Graph* owner = node->owningGraph();  // a fork's, perhaps
-    for (size_t i = 0; i < node->inputs().size(); ++i) {
-      const Node* made = node->input(i)->node();
-      c10::List<int64_t> list;
-      if (made->kind() != prim::ListConstruct) {
-        continue;
-      }
-      for (const Value* element : made->inputs()) {
-        if (const auto constant = constant_as<int64_t>(element)) {
-          list.push_back(*constant);
-        }
-      }
-      if (list.size() == made->inputs().size()) {
-        node->replaceInput(i, owner->insertConstant(list));
-      }
-    }
-  }
-}
-
 }  // namespace
-
-bool is_autocast_class(const c10::TypePtr& type) {
-  auto cls = type->cast<c10::ClassType>();
-  if (!cls || !cls->name()) {
-    return false;
-  }
-  static const std::regex mangling("\\.___torch_mangle_[0-9]+");
-  static const std::unordered_set<std::string> names{
-      "__torch__.torch.amp.autocast_mode.autocast", "__torch__.torch.autocast_mode.autocast",
-      "__torch__.torch.cuda.amp.autocast_mode.autocast",
-      "__torch__.torch.cpu.amp.autocast_mode.autocast"};
-  return names.count(std::regex_replace(cls->name()->qualifiedName(), mangling, "")) != 0;
-}
-
-void fold_constants(const std::shared_ptr<torch::jit::Graph>& graph) {
-  answer_none_checks(graph->block());
-  auto folded = graph;
-  ConstantPropagationImmutableTypes(folded);
-  hand_in_constants(graph->block());
-}
-
-void name_convolutions(const std::shared_ptr<torch::jit::Graph>& graph) {
-  std::vector<std::shared_ptr<Graph>> graphs{graph};
-  bool is_traced = false;
-  for (Node* node : all_nodes(*graph)) {
-    is_traced |= node->kind() == aten::_convolution;
-    if (node->kind() == prim::fork) {
-      graphs.push_back(node->g(attr::Subgraph));
-    }
-  }
-  if (is_traced) {
-    make_lists_constant(*graph);
-    for (auto& each : graphs) {
-      graph_rewrite_helper::replaceConvolutionWithAtenConv(each);
-    }
-  }
-}
 
 std::shared_ptr<torch::jit::Graph> flatten(torch::jit::GraphFunction& function,
                                            const torch::jit::ObjectPtr& self, bool is_final) {
-  auto graph = Flattener(self, is_final).body(function, self, nullptr);
-  name_convolutions(graph);
-  mark_loops(*graph);
-  fold_constants(graph);
-  return graph;
+  return Flattener(self, is_final).body(function, self, nullptr);
 }
 
 }  // namespace jit_amp

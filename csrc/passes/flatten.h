@@ -19,22 +19,11 @@
 namespace jit_amp {
 
 // `self` is the module that the function is a method of; null for a function, or where it does not
-// matter. A callee that ignores autocast (runtime/ignore.h) is put into disabled scopes. With
+// matter. A callee that ignores autocast (core/ignored.h) is put into disabled scopes. With
 // `is_final`, the modules behind interfaces are those that are there now, and calls of them are
 // inlined too; but not of one that the module's code assigns.
 std::shared_ptr<torch::jit::Graph> flatten(torch::jit::GraphFunction& function,
                                            const torch::jit::ObjectPtr& self,
                                            bool is_final = false);
-
-// PyTorch's tracer records `_convolution` for conv1d, conv2d and their like, and autocast has no
-// policy for that on CPU: it becomes again what was called.
-void name_convolutions(const std::shared_ptr<torch::jit::Graph>& graph);
-
-// Those folds, again: where constants came in.
-void fold_constants(const std::shared_ptr<torch::jit::Graph>& graph);
-
-// Whether `type` is one of the classes that TorchScript makes of torch.autocast,
-// torch.amp.autocast, torch.cuda.amp.autocast and torch.cpu.amp.autocast.
-bool is_autocast_class(const c10::TypePtr& type);
 
 }  // namespace jit_amp

@@ -7,11 +7,10 @@
 #include <functional>
 #include <unordered_set>
 
-#include "error.h"
-#include "passes/clean.h"
-#include "passes/policy.h"
-#include "passes/subgraphs.h"
-#include "runtime/ops.h"
+#include "analysis/policy.h"
+#include "core/dialect.h"
+#include "core/error.h"
+#include "core/graphs.h"
 
 namespace jit_amp {
 namespace {
@@ -522,7 +521,6 @@ bool lower(const std::shared_ptr<torch::jit::Graph>& graph, const Scopes& scopes
   for (auto node = scopes.scaffolding.rbegin(); node != scopes.scaffolding.rend(); ++node) {
     (*node)->destroy();
   }
-  share_casts(graph);
   return true;
 }
 

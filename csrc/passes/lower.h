@@ -16,7 +16,7 @@
 
 #include <memory>
 
-#include "passes/scopes.h"
+#include "analysis/scopes.h"
 
 namespace jit_amp {
 

@@ -2,23 +2,18 @@
 
 #include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/constants.h>
-#include <torch/csrc/jit/passes/constant_pooling.h>
-#include <torch/csrc/jit/passes/constant_propagation.h>
-#include <torch/csrc/jit/passes/dead_code_elimination.h>
-#include <torch/csrc/jit/passes/peephole.h>
 
 #include <map>
 #include <set>
 #include <utility>
 
-#include "error.h"
-#include "passes/answers.h"
-#include "passes/definitions.h"
-#include "passes/inputs.h"
-#include "passes/loops.h"
-#include "passes/policy.h"
-#include "passes/subgraphs.h"
-#include "runtime/ops.h"
+#include "analysis/inputs.h"
+#include "analysis/policy.h"
+#include "core/definitions.h"
+#include "core/dialect.h"
+#include "core/error.h"
+#include "core/graphs.h"
+#include "passes/answer_questions.h"
 
 namespace jit_amp {
 namespace {
@@ -371,32 +366,11 @@ class Sealer {
   std::map<std::pair<Value*, int64_t>, Value*> casts_of_constants_;
 };
 
-// A check of jit_amp's own that fails for every input that is let in.
-void refuse_what_always_raises(Graph& graph) {
-  for (const Node* node : graph.nodes()) {
-    if (node->kind() != prim::RaiseException) {
-      continue;
-    }
-    const auto text = constant_as<std::string>(node->input(0));
-    const std::string before = "AssertionError: ";
-    if (text && text->rfind(before + "jit_amp: ", 0) == 0) {
-      throw AutocastError(text->substr(before.size()));
-    }
-  }
-}
-
 }  // namespace
 
 void seal(std::shared_ptr<torch::jit::Graph>& graph, const Facts& facts,
           const std::vector<Known>& inputs, bool by_example) {
   Sealer(graph, facts, inputs, by_example).run();
-  unmark_loops(*graph);
-  PeepholeOptimize(graph, /*disable_shape_peepholes=*/true);
-  ConstantPropagation(graph);
-  PeepholeOptimize(graph, /*disable_shape_peepholes=*/true);
-  EliminateDeadCode(graph);
-  ConstantPooling(graph);
-  refuse_what_always_raises(*graph);
 }
 
 }  // namespace jit_amp

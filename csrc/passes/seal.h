@@ -1,9 +1,9 @@
 // seal: a lowered graph made of stock operators alone.
 //
 // A cast whose operand is known becomes one `aten::to` or nothing. Every other operator of
-// jit_amp's own is replaced by its definition in TorchScript (definitions.h), which asks at run
-// time what the facts do not know. PyTorch's constant propagation then makes a cast of a constant a
-// constant. The graph begins with a check that its inputs are what the facts take for granted.
+// jit_amp's own is replaced by its definition in TorchScript (core/definitions.h), which asks at
+// run time what the facts do not know. The graph begins with a check that its inputs are what the
+// facts take for granted. Only the marks of loops are left of the dialect.
 //
 // An opaque node (`jit_amp::scoped`) that the facts do not free of its scope is refused with an
 // AutocastError at its line. Must run after: lower (as Product::exported), answers.
@@ -13,7 +13,7 @@
 
 #include <memory>
 
-#include "passes/facts.h"
+#include "analysis/facts.h"
 
 namespace jit_amp {
 

@@ -11,8 +11,8 @@
 
 #include <algorithm>
 
-#include "passes/loops.h"
-#include "passes/subgraphs.h"
+#include "core/graphs.h"
+#include "core/loops.h"
 
 namespace jit_amp {
 namespace {

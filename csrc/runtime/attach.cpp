@@ -6,10 +6,9 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "error.h"
-#include "passes/subgraphs.h"
-#include "runtime/graphs.h"
-#include "runtime/ignore.h"
+#include "core/error.h"
+#include "core/graphs.h"
+#include "core/ignored.h"
 #include "runtime/program.h"
 
 namespace jit_amp {

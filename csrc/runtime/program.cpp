@@ -1,7 +1,6 @@
 #include "runtime/program.h"
 
 #include <ATen/autocast_mode.h>
-#include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 #include <torch/csrc/python_headers.h>
@@ -9,14 +8,13 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "error.h"
-#include "passes/flatten.h"
-#include "passes/loops.h"
-#include "passes/lower.h"
-#include "passes/subgraphs.h"
-#include "runtime/ignore.h"
-#include "runtime/ops.h"
-#include "runtime/state.h"
+#include "core/ambient.h"
+#include "core/dialect.h"
+#include "core/error.h"
+#include "core/graphs.h"
+#include "core/ignored.h"
+#include "pipelines/script.h"
+#include "runtime/kernels.h"
 
 namespace jit_amp {
 namespace {
@@ -32,42 +30,6 @@ State entry_state(Ambient ambient) {
     state.devices[at::kCUDA] = {true, std::nullopt};
   }
   return state;
-}
-
-// A task runs in an executor of PyTorch's choice, which differentiates parts of the graph itself
-// (see attach.cpp). So a task becomes one node that runs what was in it. Not one that starts or
-// awaits tasks: it would keep a thread waiting.
-void keep_tasks_whole(Graph& graph) {
-  std::vector<Node*> forks;
-  for (Node* node : all_nodes(graph)) {
-    if (node->kind() == prim::fork) {
-      forks.push_back(node);
-    }
-  }
-  for (Node* fork : forks) {
-    const auto task = fork->g(attr::Subgraph);
-    const auto inner = all_nodes(*task);
-    if (std::any_of(inner.begin(), inner.end(), [](const Node* node) {
-          return node->kind() == prim::fork || node->kind() == aten::wait ||
-                 node->kind() == prim::CallMethod;
-        })) {
-      continue;
-    }
-    auto whole = std::make_shared<Graph>();
-    std::vector<Value*> inputs;
-    for (const Value* input : task->inputs()) {
-      inputs.push_back(whole->addInput()->setType(input->type()));
-    }
-    Node* node =
-        whole->insertNode(whole->create(ops::scoped_effect, inputs, task->outputs().size()));
-    node->g_(attr::Subgraph, task->copy());
-    node->ss_(ops::devices, {});
-    for (size_t i = 0; i < node->outputs().size(); ++i) {
-      node->output(i)->setType(task->outputs()[i]->type());
-      whole->registerOutput(node->output(i));
-    }
-    fork->g_(attr::Subgraph, whole);
-  }
 }
 
 size_t index(Ambient ambient) {
@@ -142,25 +104,21 @@ std::shared_ptr<Graph> lowered_graph(GraphFunction& function, const ObjectPtr& s
                                      Ambient ambient, std::vector<Read>* reads) {
   const Turn turn;
   return refusing_unfit_graphs([&] {
-    auto graph = flatten(function, self);
-    auto read = read_attributes(graph, self);
-    const State entry = entry_state(ambient);
-    const Scopes scopes = find_scopes(*graph, entry);
-    lower(graph, scopes, entry, Product::in_process);
-    if (!entry.active()) {
-      for (const std::string& warning : scopes.warnings) {
+    Context context;
+    context.function = &function;
+    context.self = self;
+    context.entry = entry_state(ambient);
+    run_pipeline(lowering(), context);
+    if (!context.entry.active()) {
+      for (const std::string& warning : context.scopes.warnings) {
         TORCH_WARN(warning);
       }
     }
-    const Suspended off;  // constants fold as outside any autocast
-    ConstantPropagation(graph);
-    unmark_loops(*graph);
-    keep_loops_apart(*graph);
-    keep_tasks_whole(*graph);
+    run_pipeline(running(), context);
     if (reads) {
-      *reads = std::move(read);
+      *reads = std::move(context.reads);
     }
-    return graph;
+    return context.graph;
   });
 }
 

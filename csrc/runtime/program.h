@@ -20,7 +20,7 @@
 #include <optional>
 #include <vector>
 
-#include "passes/instance.h"
+#include "passes/fix_attributes.h"
 
 namespace jit_amp {
 

@@ -7,10 +7,10 @@
 #include <map>
 #include <vector>
 
-#include "error.h"
-#include "passes/policy.h"
-#include "runtime/ops.h"
-#include "runtime/state.h"
+#include "analysis/policy.h"
+#include "core/ambient.h"
+#include "core/dialect.h"
+#include "core/error.h"
 
 namespace jit_amp {
 namespace {

@@ -76,7 +76,7 @@ def test_an_operator_that_is_not_there_is_refused_by_name() -> None:
 def test_forms_of_an_operator_reach_the_same() -> None:
     """What is written in place, or to `out`, is computed as the functional form computes it."""
     rows = {}
-    for line in (ROOT / "csrc/passes/observed.inc").read_text().splitlines():
+    for line in (ROOT / "csrc/analysis/observed.inc").read_text().splitlines():
         if line.startswith("OBSERVED("):
             name, cpu, _, _ = line[len("OBSERVED(") :].split(", ", 3)
             rows[name.strip('"')] = cpu

@@ -1,0 +1,29 @@
+// expected: what an input has to be, because the program fails with any other.
+//
+// For an artefact that is frozen without examples. Its weights are constants, so much is known of
+// its inputs all the same:
+//
+//   - Where all weights are on one device, and the graph moves nothing between devices, tensors
+//   that
+//     come in are on that device.
+//   - A linear layer or convolution in a scope raises if its operands have different dtypes. Its
+//     weight is reduced, so its input has to be one that autocast casts: float32, bfloat16 or
+//     float16. So has an input of the graph that gets there whichever way the graph goes, through
+//     operators whose result has their operand's dtype.
+//
+// An artefact checks what it expects (inputs.h). An analysis: the graph does not change. Must run
+// after: lower (as Product::exported), decompose. Loops must be marked.
+#pragma once
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <memory>
+#include <vector>
+
+#include "analysis/known.h"
+
+namespace jit_amp {
+
+std::vector<Known> expected_inputs(const std::shared_ptr<torch::jit::Graph>& graph);
+
+}  // namespace jit_amp

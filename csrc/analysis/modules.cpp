@@ -1,0 +1,59 @@
+#include "analysis/modules.h"
+
+#include <torch/csrc/jit/api/module.h>
+
+#include <unordered_set>
+
+#include "core/graphs.h"
+
+namespace jit_amp {
+
+using namespace torch::jit;
+using c10::TypeKind;
+
+Assigned assigned_attributes(const torch::jit::ObjectPtr& self) {
+  Assigned assigned;
+  std::unordered_set<const Function*> done;
+  for (const Module& module : Module(self).modules()) {
+    for (Function* method : module.type()->methods()) {
+      auto* function = tryToGraphFunction(*method);
+      if (!function || !done.insert(method).second) {
+        continue;
+      }
+      for (Node* node : all_nodes(*function->graph())) {
+        if (node->kind() == prim::SetAttr) {
+          assigned.emplace(node->input(0)->type().get(), node->s(attr::name));
+        }
+      }
+    }
+  }
+  return assigned;
+}
+
+void Modules::enter(Node* fork) { forks_.emplace(fork->g(attr::Subgraph).get(), fork); }
+
+Value* Modules::outside(const Value* value) const {
+  const auto fork = forks_.find(value->owningGraph());
+  const bool of_the_graph = value->node() == value->owningGraph()->param_node();
+  return fork == forks_.end() || !of_the_graph ? nullptr : fork->second->input(value->offset());
+}
+
+std::pair<ObjectPtr, std::string> Modules::find(const Value* value) const {
+  if (!self_ || !value->type()->is_module() || value->type()->kind() != TypeKind::ClassType) {
+    return {nullptr, ""};
+  }
+  if (const Value* outer = outside(value)) {
+    return find(outer);
+  }
+  if (value == value->owningGraph()->inputs()[0] && !forks_.count(value->owningGraph())) {
+    return {self_, ""};
+  }
+  if (value->node()->kind() != prim::GetAttr) {
+    return {nullptr, ""};
+  }
+  const auto& name = value->node()->s(attr::name);
+  const auto [owner, path] = find(value->node()->input());
+  return {owner ? owner->getAttr(name).toObject() : nullptr, path + name + "."};
+}
+
+}  // namespace jit_amp

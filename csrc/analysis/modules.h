@@ -1,0 +1,42 @@
+// modules: which module a value of a graph is.
+//
+// A graph that runs on a module has its submodules as reads of attributes, `self.a.b`. Where
+// nothing that the module's own code assigns stands between, the module that is there can be named.
+//
+// An analysis: the graph does not change.
+#pragma once
+
+#include <torch/csrc/jit/api/object.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+namespace jit_amp {
+
+// The modules in a graph that runs on `self`, its first input.
+class Modules {
+ public:
+  explicit Modules(torch::jit::ObjectPtr self) : self_(std::move(self)) {}
+
+  // To be called before anything in the fork's subgraph is asked for.
+  void enter(torch::jit::Node* fork);
+  // The operand of a fork that `value` is in its subgraph; null if it is none.
+  torch::jit::Value* outside(const torch::jit::Value* value) const;
+  // The module that `value` is, null where that cannot be known, and how `self` writes it: "a.b.".
+  std::pair<torch::jit::ObjectPtr, std::string> find(const torch::jit::Value* value) const;
+
+ private:
+  torch::jit::ObjectPtr self_;
+  std::unordered_map<const torch::jit::Graph*, torch::jit::Node*> forks_;
+};
+
+// Attributes by class and name.
+using Assigned = std::set<std::pair<const c10::Type*, std::string>>;
+
+// What the methods of a module and of all below it assign.
+Assigned assigned_attributes(const torch::jit::ObjectPtr& self);
+
+}  // namespace jit_amp

@@ -1,0 +1,221 @@
+#include "analysis/policy.h"
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "analysis/observed.h"
+#include "core/dialect.h"
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+using Table = std::unordered_map<std::string, Policy>;
+
+Table cpu_table() {
+  return {
+#define POLICY(policy, overload) {"aten::" overload, Policy::policy},
+#include "analysis/cpu_policy.inc"
+#undef POLICY
+  };
+}
+
+// The header's macros list an operator as (op) or (op, overload), and `norm` with its redispatch
+// signature.
+#define JIT_AMP_NAME_1(op) "aten::" #op
+#define JIT_AMP_NAME_2(op, overload) "aten::" #op "." #overload
+#define JIT_AMP_PICK(_1, _2, name, ...) name
+#define JIT_AMP_NAME(...) JIT_AMP_PICK(__VA_ARGS__, JIT_AMP_NAME_2, JIT_AMP_NAME_1)(__VA_ARGS__)
+#define JIT_AMP_LOWER(...) {JIT_AMP_NAME(__VA_ARGS__), Policy::lower},
+#define JIT_AMP_FP32(...) {JIT_AMP_NAME(__VA_ARGS__), Policy::fp32},
+#define JIT_AMP_OPT_DTYPE(...) {JIT_AMP_NAME(__VA_ARGS__), Policy::fp32_opt_dtype},
+#define JIT_AMP_APPEND_DTYPE(op, name, registered, redispatched, policy) \
+  {"aten::" name, Policy::fp32_append_dtype},
+#define JIT_AMP_PROMOTE(...) {JIT_AMP_NAME(__VA_ARGS__), Policy::promote},
+
+Table cuda_table() {
+  return {
+      AT_FORALL_LOWER_PRECISION_FP(JIT_AMP_LOWER)  //
+      AT_FORALL_FP32(JIT_AMP_FP32)                 //
+      AT_FORALL_FP32_SET_OPT_DTYPE(JIT_AMP_OPT_DTYPE)
+          AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE(JIT_AMP_APPEND_DTYPE)
+              AT_FORALL_PROMOTE(JIT_AMP_PROMOTE)
+      // Registered beside the macros in aten/src/ATen/autocast_mode.cpp.
+      {"aten::cudnn_convolution", Policy::lower},
+      {"aten::cudnn_convolution_transpose", Policy::lower},
+      {"aten::binary_cross_entropy", Policy::banned},
+      // Kernels of their own, not of a list's kind.
+      {"aten::_cudnn_rnn", Policy::opaque},
+      {"aten::linalg_matrix_sqrth", Policy::opaque},
+  };
+}
+
+const Table& table(c10::DeviceType device) {
+  static const Table cpu = cpu_table();
+  static const Table cuda = cuda_table();
+  static const Table none;
+  return device == c10::DeviceType::CPU ? cpu : device == c10::DeviceType::CUDA ? cuda : none;
+}
+
+// What an operator without an autocast kernel reaches, on the device.
+Reach reach_of(const c10::OperatorName& name, c10::DeviceType device) {
+  const Observed* seen = observed(name);
+  return seen && device == c10::DeviceType::CPU    ? seen->cpu
+         : seen && device == c10::DeviceType::CUDA ? seen->cuda
+                                                   : Reach::cast;
+}
+
+// Policies that users stated, by operator name (with or without overload) and device.
+std::mutex stated_mutex;
+std::map<std::pair<std::string, c10::DeviceType>, Policy>& stated() {
+  static auto& policies = *new std::map<std::pair<std::string, c10::DeviceType>, Policy>;
+  return policies;
+}
+
+std::optional<Policy> stated_for(const c10::OperatorName& name, c10::DeviceType device) {
+  const std::lock_guard<std::mutex> lock(stated_mutex);
+  for (const auto& spelling : {toString(name), name.name}) {
+    if (auto found = stated().find({spelling, device}); found != stated().end()) {
+      return found->second;
+    }
+  }
+  return std::nullopt;
+}
+
+bool takes_tensor(const c10::TypePtr& type) {
+  if (type->kind() == c10::TypeKind::TensorType) {
+    return true;
+  }
+  for (const auto& inner : type->containedTypes()) {
+    if (takes_tensor(inner)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool takes_tensor(const c10::FunctionSchema& schema) {
+  for (const auto& argument : schema.arguments()) {
+    if (takes_tensor(argument.type())) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Nodes without a schema: the language itself. Calls are not among them.
+bool is_structural(c10::Symbol kind) {
+  static const std::unordered_set<c10::Symbol> kinds{prim::Constant,       prim::If,
+                                                     prim::Loop,           prim::ListConstruct,
+                                                     prim::ListUnpack,     prim::TupleConstruct,
+                                                     prim::TupleUnpack,    prim::TupleIndex,
+                                                     prim::TupleSlice,     prim::DictConstruct,
+                                                     prim::GetAttr,        prim::SetAttr,
+                                                     prim::HasAttr,        prim::CreateObject,
+                                                     prim::Return,         prim::Param,
+                                                     prim::unchecked_cast, prim::isinstance,
+                                                     prim::RaiseException, prim::Print,
+                                                     prim::Uninitialized,  prim::fork,
+                                                     prim::Enter,          prim::Exit,
+                                                     prim::Store,          prim::Load,
+                                                     prim::Closure};
+  return kinds.count(kind) != 0;
+}
+
+// What lowering puts into a graph casts by itself.
+bool is_of_lowering(c10::Symbol kind) {
+  return kind == ops::cast || kind == ops::widest || kind == ops::opt_dtype ||
+         kind == ops::ambient_dtype || kind == ops::deferred;
+}
+
+}  // namespace
+
+Policy policy_of(const Node* node, c10::DeviceType device) {
+  if (is_structural(node->kind()) || is_of_lowering(node->kind())) {
+    return Policy::untouched;
+  }
+  const c10::FunctionSchema* schema = node->maybeSchema();
+  if (!schema || node->kind() == prim::PythonOp) {
+    return Policy::opaque;
+  }
+  return policy_of(*schema, device);
+}
+
+Policy policy_of(const c10::FunctionSchema& schema, c10::DeviceType device) {
+  const c10::OperatorName name = schema.operator_name();
+  if (auto policy = stated_for(name, device)) {
+    return *policy;
+  }
+  const auto key = at::autocast::is_autocast_available(device)
+                       ? at::autocast::get_autocast_dispatch_key_from_device_type(device)
+                       : c10::DispatchKey::Undefined;
+  const auto handle = c10::Dispatcher::singleton().findOp(name);
+  if (handle && handle->hasKernelForDispatchKey(key)) {
+    const Table& known = table(device);
+    auto found = known.find(toString(name));
+    return found == known.end() ? Policy::opaque : found->second;
+  }
+  // An operator of TorchScript alone that takes no tensor can reach none that autocast casts.
+  if (!handle && !takes_tensor(schema)) {
+    return Policy::untouched;
+  }
+  switch (reach_of(name, device)) {
+    case Reach::nothing:
+      return Policy::untouched;
+    case Reach::promote:
+      return Policy::promote_inside;
+    default:
+      return Policy::opaque;
+  }
+}
+
+void state_policy(const std::string& name, c10::DeviceType device, Policy policy) {
+  const std::lock_guard<std::mutex> lock(stated_mutex);
+  stated()[{name, device}] = policy;
+}
+
+std::vector<std::pair<std::string, Policy>> policy_table(c10::DeviceType device) {
+  const Table& known = table(device);
+  return {known.begin(), known.end()};
+}
+
+namespace {
+constexpr std::pair<Policy, const char*> kNames[]{
+    {Policy::opaque, "opaque"},
+    {Policy::untouched, "untouched"},
+    {Policy::lower, "lower"},
+    {Policy::fp32, "fp32"},
+    {Policy::fp32_opt_dtype, "fp32_opt_dtype"},
+    {Policy::fp32_append_dtype, "fp32_append_dtype"},
+    {Policy::promote, "promote"},
+    {Policy::promote_inside, "promote_inside"},
+    {Policy::banned, "banned"},
+};
+}  // namespace
+
+const char* name_of(Policy policy) {
+  for (const auto& [known, name] : kNames) {
+    if (known == policy) {
+      return name;
+    }
+  }
+  return "opaque";
+}
+
+Policy policy_named(const std::string& name) {
+  for (const auto& [policy, known] : kNames) {
+    if (known == name) {
+      return policy;
+    }
+  }
+  throw std::invalid_argument("jit_amp: no policy is called '" + name + "'");
+}
+
+}  // namespace jit_amp

@@ -1,0 +1,54 @@
+#include "analysis/reach.h"
+
+#include <torch/csrc/jit/runtime/operator.h>
+
+#include <memory>
+
+#include "analysis/defined.h"
+#include "analysis/observed.h"
+#include "analysis/policy.h"
+
+namespace jit_amp {
+namespace {
+
+std::shared_ptr<torch::jit::Operator> find(const std::string& overload) {
+  const std::string name = overload.substr(0, overload.find('.'));
+  for (const auto& op : torch::jit::getAllOperatorsFor(c10::Symbol::fromQualString(name))) {
+    if (toString(op->schema().operator_name()) == overload) {
+      return op;
+    }
+  }
+  throw std::invalid_argument("jit_amp: no operator is called '" + overload + "'");
+}
+
+}  // namespace
+
+std::string reach(const std::string& overload, const std::string& device) {
+  const auto op = find(overload);
+  const c10::FunctionSchema& schema = op->schema();
+  const auto type = c10::Device(device).type();
+  switch (policy_of(schema, type)) {
+    case Policy::untouched:
+    case Policy::promote_inside:
+      return "untouched";
+    case Policy::lower:
+    case Policy::fp32:
+    case Policy::fp32_opt_dtype:
+      return "cast";
+    case Policy::promote:
+      return "promote";
+    case Policy::banned:
+      return "refused: autocast refuses it, in eager too";
+    default:
+      break;
+  }
+  if (is_defined(schema, type)) {
+    return "decomposed";
+  }
+  if (observed(schema.operator_name())) {
+    return "refused: it calls operators that autocast casts";
+  }
+  return "refused: no call of it was observed";
+}
+
+}  // namespace jit_amp

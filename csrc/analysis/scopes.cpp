@@ -1,0 +1,331 @@
+#include "analysis/scopes.h"
+
+#include <ATen/autocast_mode.h>
+#include <c10/util/StringUtil.h>
+#include <torch/csrc/jit/ir/constants.h>
+
+#include "core/error.h"
+#include "core/graphs.h"
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+
+constexpr const char* kConstantHelp =
+    "a constant, an attribute of the module, or two branches with a `with` in each: "
+    "`if flag:` / `with torch.autocast(...)` / `else:`";
+
+// An autocast object as its constructor made it.
+struct Instance {
+  Value* device_name = nullptr;                   // where the device is known at run time only
+  std::map<c10::DeviceType, DeviceState> inside;  // what entering it sets, per possible device
+  std::optional<bool> cache_enabled;              // as given, or as around the constructor
+  bool entered = false;                           // between Enter and Exit
+};
+
+// One `with` that is open: what it entered, and what leaving it restores.
+struct Frame {
+  Instance* instance;
+  State before;
+};
+
+class Finder {
+ public:
+  Finder(Graph& graph, const State& entry) : graph_(graph), current_(entry) {}
+
+  Scopes run() {
+    visit(graph_.block());
+    return std::move(found_);
+  }
+
+ private:
+  void visit(Block* block) {
+    std::vector<Frame> open;  // a scope begins and ends in one block
+    for (Node* node : block->nodes()) {
+      if (node->kind() == prim::CreateObject && is_autocast_class(node->output()->type())) {
+        found_.scaffolding.push_back(node);
+      } else if (is_scope(node, prim::Enter, "__enter__")) {
+        enter(node, open);
+      } else if (is_scope(node, prim::Exit, "__exit__")) {
+        exit(node, open);
+      } else if (node->kind() == prim::CallMethod && is_autocast_class(node->input(0)->type())) {
+        construct(node);
+      } else {
+        check_no_instance_escapes(node);
+        found_.state.emplace(node, intern());
+        for (Block* inner : node->blocks()) {
+          visit(inner);
+        }
+        if (node->hasAttribute(attr::Subgraph)) {
+          visit(node->g(attr::Subgraph)->block());
+        }
+      }
+    }
+    check_no_instance_escapes(block->return_node());
+    if (!open.empty()) {
+      throw refusal(last_enter_, "an autocast scope that is entered and not left", "`with`");
+    }
+  }
+
+  // Entering and leaving, by `with` or by hand.
+  static bool is_scope(const Node* node, c10::Symbol kind, const char* method) {
+    const bool by_hand = node->kind() == prim::CallMethod && node->s(attr::name) == method;
+    return (node->kind() == kind || by_hand) && is_autocast_class(node->input(0)->type());
+  }
+
+  // `x.__init__(...)` of an autocast class: the one place where a scope's arguments stand.
+  void construct(Node* node) {
+    if (node->s(attr::name) != "__init__" || node->input(0)->node()->kind() != prim::CreateObject ||
+        node->hasUses()) {
+      throw refusal(node, "an autocast object that is used for anything but `with`",
+                    "`with torch.autocast(...):` around the statements");
+    }
+    if (instances_.count(node->input(0)) ||
+        node->owningBlock() != node->input(0)->node()->owningBlock()) {
+      throw refusal(node, "an autocast object that is constructed twice, or on some paths only",
+                    "`with torch.autocast(...)` where it is needed");
+    }
+    found_.scaffolding.push_back(node);
+    auto cls = node->input(0)->type()->expect<c10::ClassType>();
+    const auto& formals = cls->getMethod("__init__").getSchema().arguments();
+    std::map<std::string, c10::IValue> given;
+    for (size_t i = 1; i < formals.size() && i < node->inputs().size(); ++i) {
+      auto value = toIValue(node->input(i));
+      if (!value && formals[i].name() == "device_type") {
+        continue;
+      }
+      if (!value) {
+        throw refusal(node,
+                      c10::str("autocast's `", formals[i].name(),
+                               "` is known only at run time, and a scripted scope needs it when "
+                               "compiling"),
+                      kConstantHelp);
+      }
+      if (!value->type()->isSubtypeOf(*formals[i].type())) {
+        throw refusal(node,
+                      c10::str("autocast's `", formals[i].name(), "` of type ",
+                               value->type()->repr_str(), ", not ", formals[i].type()->repr_str()),
+                      kConstantHelp);
+      }
+      given.emplace(formals[i].name(), *value);
+    }
+    Instance made;
+    made.cache_enabled = given.count("cache_enabled") && !given["cache_enabled"].isNone()
+                             ? std::optional(given["cache_enabled"].toBool())
+                             : current_.cache_enabled;
+    std::vector<c10::DeviceType> devices{c10::DeviceType::CPU, c10::DeviceType::CUDA};
+    if (formals.size() > 1 && formals[1].name() == "device_type" && !given.count("device_type")) {
+      made.device_name = node->input(1);
+    } else {
+      devices = {device_of(node, *cls, given)};
+    }
+    for (const c10::DeviceType device : devices) {
+      made.inside[device] = state_inside(node, device, given);
+    }
+    instances_[node->input(0)] = made;
+  }
+
+  DeviceState state_inside(Node* node, c10::DeviceType device,
+                           std::map<std::string, c10::IValue>& given) {
+    DeviceState inside;
+    inside.by_scope = true;
+    inside.enabled = !given.count("enabled") || given["enabled"].toBool();
+    if (given.count("dtype") && !given["dtype"].isNone()) {
+      const int64_t dtype = given["dtype"].toInt();
+      if (dtype < 0 || dtype >= static_cast<int64_t>(c10::ScalarType::Undefined)) {
+        throw refusal(node, c10::str("autocast's `dtype` as the number ", dtype), "a torch.dtype");
+      }
+      inside.dtype = static_cast<c10::ScalarType>(dtype);
+    } else {
+      inside.dtype = current_.at(device).dtype;
+      inside.dtype_known =
+          current_.at(device).dtype_known &&
+          std::all_of(current_.dynamic.begin(), current_.dynamic.end(),
+                      [&](const Dynamic& scope) { return scope.overridden.count(device) != 0; });
+      if (inside.enabled && !inside.dtype_known) {
+        throw refusal(node,
+                      "an autocast scope without a dtype inside one whose device_type is known "
+                      "only at run time",
+                      "`dtype=torch.bfloat16` or another");
+      }
+    }
+    // As torch.autocast does (torch/amp/autocast_mode.py).
+    if (inside.enabled && device != c10::DeviceType::CUDA && inside.dtype &&
+        *inside.dtype != c10::kBFloat16 && *inside.dtype != c10::kHalf) {
+      found_.warnings.push_back(c10::str("In ", c10::DeviceTypeName(device),
+                                         " autocast, but the target dtype ", *inside.dtype,
+                                         " is not supported. Disabling autocast."));
+      inside.enabled = false;
+    }
+    return inside;
+  }
+
+  c10::DeviceType device_of(Node* node, const c10::ClassType& cls,
+                            std::map<std::string, c10::IValue>& given) {
+    std::string name = "cuda";
+    if (given.count("device_type")) {
+      if (!given["device_type"].isString()) {
+        throw refusal(node, "a `device_type` that is not a string", "\"cuda\" or \"cpu\"");
+      }
+      name = given["device_type"].toStringRef();
+    } else if (cls.name()->qualifiedName().find(".cpu.") != std::string::npos) {
+      name = "cpu";
+    }
+    try {
+      const c10::DeviceType type = c10::Device(name).type();
+      if (c10::DeviceTypeName(type, /*lower_case=*/true) == name &&
+          at::autocast::is_autocast_available(type)) {
+        return type;
+      }
+    } catch (const c10::Error&) {  // not a device at all: told below
+    }
+    throw refusal(node, c10::str("an autocast device_type '", name, "', which has no autocast"),
+                  "\"cuda\", \"cpu\" or another device that torch.amp.is_autocast_available knows");
+  }
+
+  void enter(Node* node, std::vector<Frame>& open) {
+    Instance& instance = resolve(node, node->input(0));
+    if (instance.entered) {
+      throw refusal(node,
+                    "an autocast object entered again while it is still open (eager then leaves "
+                    "autocast on after the outer `with`)",
+                    "a second torch.autocast(...)");
+    }
+    found_.scaffolding.push_back(node);
+    instance.entered = true;
+    last_enter_ = node;
+    open.push_back({&instance, current_});
+    current_.cache_enabled = instance.cache_enabled;
+    if (instance.device_name) {
+      found_.dynamic_enters.emplace_back(node, instance.device_name);
+      current_.dynamic.push_back({instance.device_name, instance.inside});
+    } else {
+      const auto& [device, inside] = *instance.inside.begin();
+      current_.devices[device] = inside;
+      for (Dynamic& scope : current_.dynamic) {
+        scope.overridden.insert(device);
+      }
+    }
+    here_ = nullptr;
+    if (node->outputs().size() == 1 && is_object(node->output())) {
+      aliases_[node->output()] = node->input(0);
+    }
+  }
+
+  void exit(Node* node, std::vector<Frame>& open) {
+    Instance& instance = resolve(node, node->input(0));
+    if (open.empty() || open.back().instance != &instance) {
+      throw refusal(node, "autocast scopes that do not nest", "`with` blocks one inside the other");
+    }
+    for (Value* output : node->outputs()) {
+      if (output->hasUses()) {
+        throw refusal(node, "the result of leaving an autocast scope", "`with` without it");
+      }
+    }
+    found_.scaffolding.push_back(node);
+    instance.entered = false;
+    current_ = open.back().before;
+    here_ = nullptr;
+    open.pop_back();
+  }
+
+  Instance& resolve(Node* user, Value* value) {
+    for (auto it = aliases_.find(value); it != aliases_.end(); it = aliases_.find(value)) {
+      value = it->second;
+    }
+    auto found = instances_.find(value);
+    if (found != instances_.end()) {
+      return found->second;
+    }
+    if (value->node()->kind() == prim::If || value->node()->kind() == prim::Loop) {
+      throw refusal(user, "an autocast scope that is chosen by a condition at run time",
+                    "`if` with a `with torch.autocast(...)` in each branch");
+    }
+    throw refusal(user, "an autocast object that was not made in the scripted code around it",
+                  "`with torch.autocast(...)` where it is needed");
+  }
+
+  // An object may only be constructed, entered and left. Anything else (returned, stored, its
+  // fields read) would need the object to exist.
+  void check_no_instance_escapes(Node* node) {
+    for (Value* input : node->inputs()) {
+      if (!is_object(input)) {
+        continue;
+      }
+      const bool branch = node->kind() == prim::Return && node->owningBlock()->owningNode();
+      if (branch) {
+        throw refusal(input->node(), "an autocast scope that is chosen by a condition at run time",
+                      "`if` with a `with torch.autocast(...)` in each branch");
+      }
+      throw refusal(node->kind() == prim::Return ? input->node() : node,
+                    "an autocast object that is used for anything but `with`",
+                    "`with torch.autocast(...):` around the statements");
+    }
+  }
+
+  bool is_object(Value* value) const {
+    return value->type()->kind() == c10::TypeKind::ClassType && is_autocast_class(value->type());
+  }
+
+  const State* intern() {
+    if (!here_) {
+      for (const auto& state : found_.states) {
+        if (*state == current_) {
+          here_ = state.get();
+          return here_;
+        }
+      }
+      found_.states.push_back(std::make_unique<const State>(current_));
+      here_ = found_.states.back().get();
+    }
+    return here_;
+  }
+
+  Graph& graph_;
+  State current_;
+  const State* here_ = nullptr;  // current_, interned
+  Node* last_enter_ = nullptr;
+  std::unordered_map<Value*, Instance> instances_;
+  std::unordered_map<Value*, Value*> aliases_;  // `as` name -> object
+  Scopes found_;
+};
+
+}  // namespace
+
+bool State::active() const {
+  const auto names = named();
+  return std::any_of(names.begin(), names.end(),
+                     [this](c10::DeviceType device) { return active(device); });
+}
+
+bool State::active(c10::DeviceType device) const {
+  return at(device).enabled ||
+         std::any_of(dynamic.begin(), dynamic.end(), [&](const Dynamic& scope) {
+           const auto inside = scope.inside.find(device);
+           return !scope.overridden.count(device) && inside != scope.inside.end() &&
+                  inside->second.enabled;
+         });
+}
+
+std::set<c10::DeviceType> State::named() const {
+  std::set<c10::DeviceType> names;
+  for (const auto& [device, state] : devices) {
+    names.insert(device);
+  }
+  if (!dynamic.empty()) {
+    names.insert({c10::DeviceType::CPU, c10::DeviceType::CUDA});
+  }
+  return names;
+}
+
+DeviceState State::at(c10::DeviceType device) const {
+  auto found = devices.find(device);
+  return found == devices.end() ? DeviceState{} : found->second;
+}
+
+Scopes find_scopes(torch::jit::Graph& graph, const State& entry) {
+  return Finder(graph, entry).run();
+}
+
+}  // namespace jit_amp

@@ -1,0 +1,43 @@
+#include "core/ambient.h"
+
+namespace jit_amp {
+
+Entered::Entered(std::vector<Setting> settings, std::optional<bool> cache_enabled)
+    : cache_before_(at::autocast::is_autocast_cache_enabled()) {
+  namespace autocast = at::autocast;
+  autocast::set_autocast_cache_enabled(cache_enabled.value_or(cache_before_));
+  before_.reserve(settings.size());
+  for (const Setting& setting : settings) {
+    before_.push_back({setting.device, autocast::is_autocast_enabled(setting.device),
+                       autocast::get_autocast_dtype(setting.device)});
+    autocast::set_autocast_enabled(setting.device, setting.enabled);
+    autocast::set_autocast_dtype(setting.device, setting.dtype);
+    autocast::increment_nesting();
+  }
+}
+
+Entered::~Entered() {
+  namespace autocast = at::autocast;
+  for (auto setting = before_.rbegin(); setting != before_.rend(); ++setting) {
+    if (autocast::decrement_nesting() == 0) {
+      autocast::clear_cache();
+    }
+    autocast::set_autocast_enabled(setting->device, setting->enabled);
+    autocast::set_autocast_dtype(setting->device, setting->dtype);
+  }
+  autocast::set_autocast_cache_enabled(cache_before_);
+}
+
+Suspended::Suspended()
+    : cpu_(at::autocast::is_autocast_enabled(at::kCPU)),
+      cuda_(at::autocast::is_autocast_enabled(at::kCUDA)) {
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  at::autocast::set_autocast_enabled(at::kCUDA, false);
+}
+
+Suspended::~Suspended() {
+  at::autocast::set_autocast_enabled(at::kCPU, cpu_);
+  at::autocast::set_autocast_enabled(at::kCUDA, cuda_);
+}
+
+}  // namespace jit_amp

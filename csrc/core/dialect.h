@@ -1,0 +1,81 @@
+// The operators that lowering puts into a graph. They exist in process only: seal replaces them by
+// stock operators, or refuses, before a graph is exported.
+//
+//   jit_amp::cast(Tensor(a) x, ScalarType? cpu, ScalarType? cuda) -> Tensor(a)
+//       x in the dtype given for its device, if it is eligible (floating point, not float64); else
+//       x itself. Overloads for Tensor? and Tensor[].
+//   jit_amp::widest(Tensor[] xs, ScalarType? lower, str device) -> ScalarType?
+//       The dtype that the promote policy casts to, or its error; None if `lower` is.
+//   jit_amp::opt_dtype(Tensor x, ScalarType? dtype, bool cuda) -> ScalarType?
+//       dtype if given, else float32 if x is eligible on CUDA and autocast is on, else None.
+//   jit_amp::known_device(str name) -> ()
+//       Raises where a scope's device, known at run time only, is neither "cpu" nor "cuda".
+//   jit_amp::unchanged(Any now, Any then, str path) -> ()
+//       Raises where an attribute that a scope rests on has changed since the call began.
+//   jit_amp::carried(t(a -> *) x) -> t(*)
+//       x itself; core/loops.h.
+//   jit_amp::loop_done() -> ()
+//       Nothing; core/loops.h.
+//   jit_amp::ambient_dtype(str device) -> int
+//       torch.get_autocast_dtype(device) in the calling thread.
+//   jit_amp::program[held=…](inputs…) -> …
+//       All of a lowered function: runtime/program.h.
+//   jit_amp::deferred[value=…]() -> int
+//       A constant that no pass folds, until seal does.
+//   jit_amp::scoped[Subgraph=…, devices=…](enabled…, dtype…, inputs…) -> …
+//       Runs the subgraph, one opaque node without side effects, under autocast's own dispatch. The
+//       state is among its operands, so equal nodes in different scopes are not equal.
+//   jit_amp::scoped_effect[Subgraph=…, devices=…](enabled…, dtype…, inputs…) -> …
+//       The same for a node that may write, return a view, or call out; no pass moves or merges it.
+#pragma once
+
+#include <torch/csrc/jit/ir/ir.h>
+
+namespace jit_amp::ops {
+
+inline const c10::Symbol cast = c10::Symbol::fromQualString("jit_amp::cast");
+inline const c10::Symbol widest = c10::Symbol::fromQualString("jit_amp::widest");
+inline const c10::Symbol opt_dtype = c10::Symbol::fromQualString("jit_amp::opt_dtype");
+inline const c10::Symbol known_device = c10::Symbol::fromQualString("jit_amp::known_device");
+inline const c10::Symbol unchanged = c10::Symbol::fromQualString("jit_amp::unchanged");
+inline const c10::Symbol carried = c10::Symbol::fromQualString("jit_amp::carried");
+inline const c10::Symbol loop_done = c10::Symbol::fromQualString("jit_amp::loop_done");
+inline const c10::Symbol ambient_dtype = c10::Symbol::fromQualString("jit_amp::ambient_dtype");
+inline const c10::Symbol program = c10::Symbol::fromQualString("jit_amp::program");
+inline const c10::Symbol deferred = c10::Symbol::fromQualString("jit_amp::deferred");
+inline const c10::Symbol scoped = c10::Symbol::fromQualString("jit_amp::scoped");
+inline const c10::Symbol scoped_effect = c10::Symbol::fromQualString("jit_amp::scoped_effect");
+
+// Attribute of `program`: the Program.
+inline const c10::Symbol held = c10::Symbol::attr("held");
+
+// Attribute of `scoped`: the names of the devices whose state it sets. Its first inputs are then,
+// per device, enabled (bool) and dtype (int).
+inline const c10::Symbol devices = c10::Symbol::attr("devices");
+// Attribute of `scoped` that may be absent: whether the weight cache is on.
+inline const c10::Symbol cache_enabled = c10::Symbol::attr("cache_enabled");
+
+// What tracing records (runtime/record.h): a scope is entered and left.
+inline const c10::Symbol enter = c10::Symbol::fromQualString("jit_amp::enter");
+inline const c10::Symbol exit = c10::Symbol::fromQualString("jit_amp::exit");
+// Attributes of both: which enter an exit belongs to.
+inline const c10::Symbol scope = c10::Symbol::attr("scope");
+// Attributes of `enter`; `dtype_given` is false where the scope was made without a dtype.
+inline const c10::Symbol device_type = c10::Symbol::attr("device_type");
+inline const c10::Symbol dtype = c10::Symbol::attr("dtype");
+inline const c10::Symbol dtype_given = c10::Symbol::attr("dtype_given");
+inline const c10::Symbol enabled = c10::Symbol::attr("enabled");
+// Attribute of an `enter` that autocast's kernel stands behind, or of a `_convolution`: the
+// operator that the author called.
+inline const c10::Symbol instead_of = c10::Symbol::attr("instead_of");
+// Attribute of an `aten::to` that autocast put in, or of a `jit_amp::cast` that it would put in for
+// other operands: the number of that scope, or of_the_operator where the operator itself is what
+// was recorded.
+inline const c10::Symbol of_autocast = c10::Symbol::attr("of_autocast");
+inline constexpr int64_t of_the_operator = -1;
+
+inline bool is_scoped(const torch::jit::Node* node) {
+  return node->kind() == scoped || node->kind() == scoped_effect;
+}
+
+}  // namespace jit_amp::ops

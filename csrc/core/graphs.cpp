@@ -1,0 +1,179 @@
+#include "core/graphs.h"
+
+#include <torch/csrc/jit/passes/inliner.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <regex>
+#include <unordered_set>
+
+#include "core/dialect.h"
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+
+// Each source is compiled once. The units are leaked on purpose: TorchScript's own statics may be
+// gone before ours at exit.
+CompilationUnit& unit(const std::string& source) {
+  static auto& units = *new std::map<std::string, std::unique_ptr<CompilationUnit>>;
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
+  auto& compiled = units[source];
+  if (!compiled) {
+    compiled = std::make_unique<CompilationUnit>(source);
+  }
+  return *compiled;
+}
+
+void collect(Block* block, std::vector<Node*>& nodes) {
+  for (Node* node : block->nodes()) {
+    nodes.push_back(node);
+    for (Block* inner : node->blocks()) {
+      collect(inner, nodes);
+    }
+    if (node->kind() == prim::fork) {
+      collect(node->g(attr::Subgraph)->block(), nodes);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Node*> all_nodes(Graph& graph) {
+  std::vector<Node*> nodes;
+  collect(graph.block(), nodes);
+  return nodes;
+}
+
+bool is_write(const Node* node) {
+  const FunctionSchema* schema = node->maybeSchema();
+  return schema && std::any_of(schema->arguments().begin(), schema->arguments().end(),
+                               [](const c10::Argument& argument) {
+                                 return argument.alias_info() && argument.alias_info()->isWrite();
+                               });
+}
+
+bool may_write(const Block* block) {
+  return std::any_of(block->nodes().begin(), block->nodes().end(), [](const Node* node) {
+    if (std::any_of(node->blocks().begin(), node->blocks().end(), may_write)) {
+      return true;
+    }
+    const FunctionSchema* schema = node->maybeSchema();
+    if (!schema) {
+      const bool known = node->kind().is_prim() || node->maybeOperator();
+      return !known || node->hasSideEffects() || node->kind() == prim::fork;
+    }
+    return is_write(node);
+  });
+}
+
+bool is_call(const Node* node) {
+  return node->kind() == prim::CallMethod || node->kind() == prim::CallFunction ||
+         node->kind() == prim::PythonOp;
+}
+
+bool is_plain(const c10::TypePtr& type) {
+  return type->isSubtypeOf(*c10::NumberType::get()) || type->kind() == c10::TypeKind::BoolType ||
+         type->kind() == c10::TypeKind::StringType || type->kind() == c10::TypeKind::NoneType ||
+         type->kind() == c10::TypeKind::DeviceObjType;
+}
+
+bool is_autocast_class(const c10::TypePtr& type) {
+  auto cls = type->cast<c10::ClassType>();
+  if (!cls || !cls->name()) {
+    return false;
+  }
+  static const std::regex mangling("\\.___torch_mangle_[0-9]+");
+  static const std::unordered_set<std::string> names{
+      "__torch__.torch.amp.autocast_mode.autocast", "__torch__.torch.autocast_mode.autocast",
+      "__torch__.torch.cuda.amp.autocast_mode.autocast",
+      "__torch__.torch.cpu.amp.autocast_mode.autocast"};
+  return names.count(std::regex_replace(cls->name()->qualifiedName(), mangling, "")) != 0;
+}
+
+Node* wrapped_node(Node* scoped) { return *scoped->g(attr::Subgraph)->nodes().rbegin(); }
+
+size_t state_inputs(const Node* scoped) { return 2 * scoped->ss(ops::devices).size(); }
+
+Node* unwrap(Node* scoped) {
+  auto& subgraph = *scoped->g(attr::Subgraph);
+  Graph* graph = scoped->owningGraph();
+  const WithInsertPoint here(scoped);
+  std::unordered_map<Value*, Value*> outside;
+  for (size_t i = 0; i < subgraph.inputs().size(); ++i) {
+    outside[subgraph.inputs()[i]] = scoped->input(state_inputs(scoped) + i);
+  }
+  Node* last = nullptr;
+  for (Node* node : subgraph.nodes()) {
+    last = graph->insertNode(graph->createClone(node, [&](Value* v) { return outside.at(v); }));
+    for (size_t i = 0; i < last->outputs().size(); ++i) {
+      outside[node->output(i)] = last->output(i);
+    }
+  }
+  for (size_t i = 0; i < last->outputs().size(); ++i) {
+    scoped->output(i)->replaceAllUsesWith(last->output(i));
+  }
+  scoped->destroy();
+  return last;
+}
+
+void replace_contents(Graph& graph, Graph& from) {
+  Block* block = graph.block();
+  while (!block->outputs().empty()) {
+    block->eraseOutput(block->outputs().size() - 1);
+  }
+  std::vector<Node*> doomed(block->nodes().begin(), block->nodes().end());
+  for (auto node = doomed.rbegin(); node != doomed.rend(); ++node) {
+    (*node)->destroy();
+  }
+  while (!block->inputs().empty()) {
+    block->eraseInput(block->inputs().size() - 1);
+  }
+  block->cloneFrom(from.block(), nullptr);
+}
+
+std::shared_ptr<Graph> source_graph(const std::string& source, const std::string& name) {
+  return toGraphFunction(unit(source).get_function(name)).graph()->copy();
+}
+
+std::shared_ptr<Graph> definition(const std::string& source, const std::string& name) {
+  auto graph = source_graph(source, name);
+  Inline(*graph);
+  return graph;
+}
+
+bool has_definition(const std::string& source, const std::string& name) {
+  return unit(source).find_function(name) != nullptr;
+}
+
+void replace_by(Node* node, const std::string& source, const std::string& name, Graph& body) {
+  auto& function = toGraphFunction(unit(source).get_function(name));
+  if (node->outputs().size() == 1) {
+    inlineCallTo(node, &function, &body);
+    return;
+  }
+  // A function returns nothing as None, and several values as one tuple.
+  Graph* graph = node->owningGraph();
+  Node* call = graph->create(prim::CallFunction, node->inputs(), 1)->insertBefore(node);
+  call->output()->setType(body.outputs()[0]->type());
+  if (!node->outputs().empty()) {
+    Node* parts = graph->createTupleUnpack(call->output())->insertBefore(node);
+    for (size_t i = 0; i < node->outputs().size(); ++i) {
+      node->output(i)->replaceAllUsesWith(parts->output(i));
+    }
+  }
+  node->destroy();
+  inlineCallTo(call, &function, &body);
+}
+
+void insert_check(Graph& graph, const std::string& source, const std::string& name,
+                  const std::vector<Value*>& arguments) {
+  Node* call = graph.insertNode(graph.create(prim::CallFunction, arguments, 1));
+  call->output()->setType(c10::NoneType::get());
+  replace_by(call, source, name, *definition(source, name));
+}
+
+}  // namespace jit_amp

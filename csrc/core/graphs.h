@@ -1,0 +1,64 @@
+// Helpers that passes share: for walks over a graph, for `jit_amp::scoped` nodes, and for
+// definitions in TorchScript.
+#pragma once
+
+#include <torch/csrc/jit/api/compilation_unit.h>
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace jit_amp {
+
+// Every node of the graph, those in blocks and forks included, in program order.
+std::vector<torch::jit::Node*> all_nodes(torch::jit::Graph& graph);
+
+// Whether the node's operator writes to one of its operands.
+bool is_write(const torch::jit::Node* node);
+
+// Whether anything in the block may write to a tensor. Where nothing does, AliasDb need not be
+// asked.
+bool may_write(const torch::jit::Block* block);
+
+// A call of code that is not in the graph.
+bool is_call(const torch::jit::Node* node);
+
+// Whether a value of the type has no tensor in it, and cannot be written to.
+bool is_plain(const c10::TypePtr& type);
+
+// Whether `type` is one of the classes that TorchScript makes of torch.autocast,
+// torch.amp.autocast, torch.cuda.amp.autocast and torch.cpu.amp.autocast.
+bool is_autocast_class(const c10::TypePtr& type);
+
+// Everything in `graph` becomes a copy of what is in `from`; the object, which others hold, stays.
+void replace_contents(torch::jit::Graph& graph, torch::jit::Graph& from);
+
+// The node that a `jit_amp::scoped` node runs under autocast.
+torch::jit::Node* wrapped_node(torch::jit::Node* scoped);
+
+// How many leading inputs of a `jit_amp::scoped` node are its state.
+size_t state_inputs(const torch::jit::Node* scoped);
+
+// Puts the wrapped node in the place of the `jit_amp::scoped` node; returns it.
+torch::jit::Node* unwrap(torch::jit::Node* scoped);
+
+// The function `name` of one of the sources in definitions.h, with calls inlined: a fresh graph.
+std::shared_ptr<torch::jit::Graph> definition(const std::string& source, const std::string& name);
+
+// The same with calls as they are written.
+std::shared_ptr<torch::jit::Graph> source_graph(const std::string& source, const std::string& name);
+
+// Whether the source has such a function.
+bool has_definition(const std::string& source, const std::string& name);
+
+// Puts `body` in the node's place.
+void replace_by(torch::jit::Node* node, const std::string& source, const std::string& name,
+                torch::jit::Graph& body);
+
+// Calls one of a source's checks, which returns nothing, at the insertion point.
+void insert_check(torch::jit::Graph& graph, const std::string& source, const std::string& name,
+                  const std::vector<torch::jit::Value*>& arguments);
+
+}  // namespace jit_amp

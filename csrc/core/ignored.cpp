@@ -1,0 +1,113 @@
+#include "core/ignored.h"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+using Pattern = std::shared_ptr<Graph>;
+
+// By address, with what tells that the address is still the same object's.
+struct Ignored {
+  std::mutex mutex;
+  std::map<const Graph*, std::pair<std::weak_ptr<Graph>, Pattern>> functions;
+  std::map<std::pair<const c10::ivalue::Object*, std::string>,
+           std::pair<c10::weak_intrusive_ptr<c10::ivalue::Object>, Pattern>>
+      methods;
+  std::atomic<uint64_t> version{0};
+};
+
+Ignored& all() {
+  static auto& ignored = *new Ignored;  // outlives TorchScript's own statics
+  return ignored;
+}
+
+template <typename Map>
+void forget_dead(Map& map) {
+  for (auto it = map.begin(); it != map.end();) {
+    it = it->second.first.expired() ? map.erase(it) : std::next(it);
+  }
+}
+
+}  // namespace
+
+void ignore(const std::shared_ptr<Graph>& function, const Pattern& pattern, bool ignored) {
+  const std::lock_guard<std::mutex> lock(all().mutex);
+  forget_dead(all().functions);
+  all().functions.erase(function.get());
+  if (ignored) {
+    all().functions.try_emplace(function.get(), function, pattern);
+  }
+  ++all().version;
+}
+
+void ignore(const ObjectPtr& module, const std::string& method, const Pattern& pattern,
+            bool ignored) {
+  const std::lock_guard<std::mutex> lock(all().mutex);
+  forget_dead(all().methods);
+  const std::pair key(static_cast<const c10::ivalue::Object*>(module.get()), method);
+  all().methods.erase(key);
+  if (ignored) {
+    all().methods.try_emplace(key, c10::weak_intrusive_ptr<c10::ivalue::Object>(module), pattern);
+  }
+  ++all().version;
+}
+
+Pattern ignored(const GraphFunction& function, const ObjectPtr& module) {
+  if (ignored_version() == 0) {
+    return nullptr;
+  }
+  const std::lock_guard<std::mutex> lock(all().mutex);
+  if (module) {
+    const auto found = all().methods.find({module.get(), function.name()});
+    return found == all().methods.end() || found->second.first.expired() ? nullptr
+                                                                         : found->second.second;
+  }
+  const auto found = all().functions.find(function.graph().get());
+  return found == all().functions.end() || found->second.first.expired() ? nullptr
+                                                                         : found->second.second;
+}
+
+bool any_ignored(const c10::ClassType& cls, const std::string& method) {
+  if (ignored_version() == 0) {
+    return false;
+  }
+  const std::lock_guard<std::mutex> lock(all().mutex);
+  return std::any_of(all().methods.begin(), all().methods.end(), [&](const auto& known) {
+    const auto module = known.second.first.lock();
+    return module && known.first.second == method && module->type().get() == &cls;
+  });
+}
+
+void copy_ignored(const GraphFunction& from, const GraphFunction& to) {
+  if (const auto pattern = ignored(from, nullptr)) {
+    const std::lock_guard<std::mutex> lock(all().mutex);
+    all().functions.try_emplace(to.graph().get(), to.graph(), pattern);
+  }
+}
+
+void copy_ignored(const Module& from, const Module& to) {
+  if (ignored_version() == 0) {
+    return;
+  }
+  for (const Method& method : from.get_methods()) {
+    const auto* function = tryToGraphFunction(method.function());
+    if (const auto pattern = function ? ignored(*function, from._ivalue()) : nullptr) {
+      const std::lock_guard<std::mutex> lock(all().mutex);
+      all().methods.try_emplace({to._ivalue().get(), method.name()},
+                                c10::weak_intrusive_ptr<c10::ivalue::Object>(to._ivalue()),
+                                pattern);
+    }
+  }
+  for (const auto& child : from.named_children()) {
+    copy_ignored(child.value, to.attr(child.name).toModule());
+  }
+}
+
+uint64_t ignored_version() { return all().version.load(); }
+
+}  // namespace jit_amp

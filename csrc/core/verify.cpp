@@ -1,0 +1,120 @@
+#include "core/verify.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+#include <stdexcept>
+
+#include "core/dialect.h"
+#include "core/graphs.h"
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+
+bool is_of_dialect(const Node* node) {
+  return node->kind().ns().toUnqualString() == std::string("jit_amp");
+}
+
+// The operators of the dialect that a graph of the phase may have.
+std::set<c10::Symbol> allowed(Phase phase) {
+  static const std::set<c10::Symbol> lowered{ops::cast,         ops::widest,        ops::opt_dtype,
+                                             ops::known_device, ops::unchanged,     ops::deferred,
+                                             ops::scoped,       ops::scoped_effect, ops::program};
+  std::set<c10::Symbol> found;
+  switch (phase) {
+    case Phase::source:
+    case Phase::inlined:
+    case Phase::flat:
+      found = {ops::unchanged, ops::program};
+      break;
+    case Phase::lowered:
+    case Phase::runnable:
+      found = lowered;
+      found.insert({ops::ambient_dtype, ops::loop_done});
+      break;
+    case Phase::exported:
+    case Phase::decided:
+      found = lowered;
+      break;
+    case Phase::sealed:
+    case Phase::stock:
+      break;
+  }
+  if (has_marked_loops(phase)) {
+    found.insert(ops::carried);
+  }
+  return found;
+}
+
+[[noreturn]] void fail(const Node* node, Phase phase, const std::string& pass,
+                       const std::string& what) {
+  std::ostringstream text;
+  text << "jit_amp: after `" << pass << "` a graph that should be " << name_of(phase) << " has "
+       << what;
+  if (node) {
+    text << ":\n" << *node;
+  }
+  throw std::logic_error(text.str());
+}
+
+// Whether AliasDb sees what the loop carries in `value`.
+bool is_marked(const Value* value) {
+  return is_plain(value->type()) || is_autocast_class(value->type()) || value->uses().empty() ||
+         std::all_of(value->uses().begin(), value->uses().end(),
+                     [](const Use& use) { return use.user->kind() == ops::carried; });
+}
+
+void verify_loop(const Node* loop, Phase phase, const std::string& pass) {
+  for (const auto values : {loop->blocks()[0]->inputs(), loop->outputs()}) {
+    for (const Value* value : values) {
+      if (!is_marked(value)) {
+        fail(loop, phase, pass, "a loop that is not marked: %" + value->debugName());
+      }
+    }
+  }
+}
+
+}  // namespace
+
+const char* name_of(Phase phase) {
+  static const char* const names[] = {"source",   "inlined", "flat",   "lowered", "runnable",
+                                      "exported", "decided", "sealed", "stock"};
+  return names[static_cast<size_t>(phase)];
+}
+
+bool has_marked_loops(Phase phase) {
+  return phase == Phase::flat || phase == Phase::lowered || phase == Phase::decided ||
+         phase == Phase::sealed;
+}
+
+void verify(Graph& graph, Phase phase, const std::string& pass) {
+  graph.lint();
+  const auto operators = allowed(phase);
+  for (Node* node : all_nodes(graph)) {
+    if (is_of_dialect(node) && !operators.count(node->kind())) {
+      fail(node, phase, pass, "an operator of another phase");
+    }
+    if (phase > Phase::flat) {
+      for (const Value* value : node->outputs()) {
+        if (is_autocast_class(value->type())) {
+          fail(node, phase, pass, "an autocast object");
+        }
+      }
+    }
+    if (node->kind() == prim::Loop && has_marked_loops(phase)) {
+      verify_loop(node, phase, pass);
+    }
+  }
+}
+
+bool is_verifying() {
+  static const bool asked = [] {
+    const char* value = std::getenv("JIT_AMP_VERIFY");
+    return value && std::string(value) == "1";
+  }();
+  return asked;
+}
+
+}  // namespace jit_amp

@@ -1,0 +1,36 @@
+// instance: what a scope takes from the module it runs on.
+//
+// `torch.autocast("cpu", enabled=self.flag)` reads a plain attribute of one instance. When a graph
+// is lowered for a known module, such attributes are put in as the constants that they are at that
+// moment; what was read is returned, so that a caller can see at its next call whether it still
+// holds. Only attributes that a scope's arguments rest on become constants. One that code of the
+// module assigns could change while the graph runs, and is refused.
+//
+// Must run after: flatten. Must run before: scopes.
+#pragma once
+
+#include <torch/csrc/jit/api/object.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace jit_amp {
+
+// One attribute that was read, and what it was.
+struct Read {
+  c10::weak_intrusive_ptr<c10::ivalue::Object> module;
+  size_t slot;
+  c10::IValue value;
+  std::string path;  // as `self` writes it: "encoder.flag"
+
+  bool still_holds() const;
+};
+
+// `self` may be null: a function. Throws AutocastError: an attribute that a scope rests on and the
+// module's code assigns.
+std::vector<Read> read_attributes(const std::shared_ptr<torch::jit::Graph>& graph,
+                                  const torch::jit::ObjectPtr& self);
+
+}  // namespace jit_amp

@@ -1,0 +1,21 @@
+// fold_weights: batch norms and arithmetic, folded into the weights before these are rounded.
+//
+// PyTorch folds a batch norm, or arithmetic with a number, into a convolution or linear layer whose
+// weight is a constant. A cast between the two would hide the weight from it, and a weight that was
+// rounded first would lose accuracy. So the casts are taken off, PyTorch folds, and the casts are
+// put on what it has made. A tensor that is added to a reduced result decides about its dtype, and
+// is left.
+//
+// Changes results by about the rounding of the weights.
+#pragma once
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <memory>
+
+namespace jit_amp {
+
+// Returns whether the graph changed.
+bool fold_weights(std::shared_ptr<torch::jit::Graph>& graph);
+
+}  // namespace jit_amp

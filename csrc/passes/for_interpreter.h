@@ -1,0 +1,24 @@
+// for_interpreter: a lowered graph as our own interpreter can run it.
+//
+// The marks of loops (core/loops.h) go. Two things of PyTorch's interpreter are kept from changing
+// what the graph does:
+//
+//   - It runs a node whose only result has one use when it comes to that use (can_emit_inline.h).
+//   If
+//     the node is a loop, the use's other operands may by then have been moved away, and with them
+//     what the loop's body reads. `jit_amp::loop_done` after the loop prevents that.
+//   - It hands a forked task to an executor of PyTorch's choice, which differentiates parts of the
+//     task itself. So a task becomes one `jit_amp::scoped_effect`, which runs what was in it. Not a
+//     task that forks or waits itself: it would keep a thread waiting.
+//
+// Preserved: everything that the graph does. Must run last.
+#pragma once
+
+#include <torch/csrc/jit/ir/ir.h>
+
+namespace jit_amp {
+
+// Returns whether the graph changed.
+bool for_interpreter(torch::jit::Graph& graph);
+
+}  // namespace jit_amp

@@ -1,0 +1,64 @@
+#include "passes/own_constants.h"
+
+#include <torch/csrc/jit/ir/alias_analysis.h>
+
+#include <unordered_map>
+#include <unordered_set>
+
+#include "core/graphs.h"
+#include "core/loops.h"
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+
+bool holds_tensor(const Node* node) {
+  return node->kind() == prim::Constant && node->hasAttribute(attr::value) &&
+         node->kindOf(attr::value) == AttributeKind::t && node->t(attr::value).has_storage();
+}
+
+const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
+
+}  // namespace
+
+void own_constants(const std::vector<std::shared_ptr<Graph>>& methods, const Module& module) {
+  c10::IValue::HashAliasedIValues given;
+  c10::IValue(module._ivalue()).getSubValues(given);
+  std::unordered_set<const void*> shared;
+  for (const c10::IValue& value : given) {
+    if (value.isTensor() && value.toTensor().defined() && value.toTensor().has_storage()) {
+      shared.insert(storage_of(value.toTensor()));
+    }
+  }
+  std::unordered_set<const void*> written;
+  for (const auto& graph : methods) {
+    if (!may_write(graph->block())) {
+      continue;
+    }
+    mark_loops(*graph);
+    const AliasDb aliases(graph);
+    for (Node* node : all_nodes(*graph)) {
+      if (holds_tensor(node) && aliases.hasWriters(node)) {
+        written.insert(storage_of(node->t(attr::value)));
+      }
+    }
+    unmark_loops(*graph);
+  }
+  std::unordered_map<const void*, at::Tensor> copies;
+  for (const auto& graph : methods) {
+    for (Node* node : all_nodes(*graph)) {
+      if (!holds_tensor(node) || !shared.count(storage_of(node->t(attr::value)))) {
+        continue;
+      }
+      const at::Tensor tensor = node->t(attr::value).detach();
+      at::Tensor& copy = copies[node->t(attr::value).unsafeGetTensorImpl()];
+      if (!copy.defined()) {
+        copy = written.count(storage_of(tensor)) ? tensor : tensor.clone();
+      }
+      node->t_(attr::value, copy);
+    }
+  }
+}
+
+}  // namespace jit_amp

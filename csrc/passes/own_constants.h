@@ -1,0 +1,20 @@
+// own_constants: an artefact's constants are its own.
+//
+// PyTorch's freezing leaves constants that are the given module's own tensors: what is loaded or
+// trained into the module later would be in one half of the artefact, that which is not cast. What
+// the graph writes to stays what it is, to whoever else has it.
+#pragma once
+
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <memory>
+#include <vector>
+
+namespace jit_amp {
+
+// `methods`: the graphs of all methods of the artefact. `module`: what it was made of.
+void own_constants(const std::vector<std::shared_ptr<torch::jit::Graph>>& methods,
+                   const torch::jit::Module& module);
+
+}  // namespace jit_amp

@@ -1,0 +1,81 @@
+#include "passes/share_parts.h"
+
+#include <torch/csrc/jit/ir/alias_analysis.h>
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <map>
+#include <optional>
+
+#include "core/graphs.h"
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+
+std::optional<at::Tensor> tensor_of(const Node* node) {
+  if (node->kind() != prim::Constant || !node->hasAttribute(attr::value) ||
+      node->kindOf(attr::value) != AttributeKind::t) {
+    return std::nullopt;
+  }
+  const at::Tensor& tensor = node->t(attr::value);
+  return tensor.layout() == at::kStrided && tensor.has_storage() ? std::optional(tensor)
+                                                                 : std::nullopt;
+}
+
+bool is_whole(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && tensor.storage_offset() == 0 &&
+         tensor.nbytes() == tensor.storage().nbytes();
+}
+
+bool is_part(const at::Tensor& part, const at::Tensor& whole) {
+  return part.storage().unsafeGetStorageImpl() == whole.storage().unsafeGetStorageImpl() &&
+         part.dtype() == whole.dtype() && part.is_conj() == whole.is_conj() &&
+         part.is_neg() == whole.is_neg();
+}
+
+}  // namespace
+
+bool share_parts(const std::shared_ptr<Graph>& graph) {
+  std::map<const void*, Node*> wholes;  // by storage
+  std::vector<Node*> others;
+  for (Node* node : all_nodes(*graph)) {
+    const auto tensor = tensor_of(node);
+    if (!tensor || node->owningGraph() != graph.get()) {
+      continue;
+    }
+    const bool is_first =
+        is_whole(*tensor) && wholes.emplace(tensor->storage().unsafeGetStorageImpl(), node).second;
+    if (!is_first) {
+      others.push_back(node);
+    }
+  }
+  std::optional<AliasDb> aliases;
+  bool changed = false;
+  for (Node* node : others) {
+    const at::Tensor part = *tensor_of(node);
+    const auto found = wholes.find(part.storage().unsafeGetStorageImpl());
+    if (found == wholes.end() || !is_part(part, *tensor_of(found->second))) {
+      continue;
+    }
+    if (!aliases) {
+      aliases.emplace(graph);
+    }
+    Node* whole = found->second;
+    if (aliases->hasWriters(node->output()) || aliases->hasWriters(whole->output())) {
+      continue;
+    }
+    if (Node* first = *graph->nodes().begin(); first != whole) {
+      whole->moveBefore(first);
+    }
+    const WithInsertPoint here(node);
+    Value* view = graph->insert(
+        aten::as_strided, {whole->output(), part.sizes(), part.strides(), part.storage_offset()});
+    node->output()->replaceAllUsesWith(view);
+    node->destroy();
+    changed = true;
+  }
+  return changed;
+}
+
+}  // namespace jit_amp

@@ -1,0 +1,119 @@
+#include "pipelines/freeze.h"
+
+#include <torch/csrc/jit/passes/frozen_graph_optimizations.h>
+#include <torch/csrc/jit/passes/remove_mutation.h>
+
+#include <algorithm>
+
+#include "analysis/expected.h"
+#include "analysis/inputs.h"
+#include "core/loops.h"
+#include "passes/answer_questions.h"
+#include "passes/check_freezable.h"
+#include "passes/check_writes.h"
+#include "passes/decompose.h"
+#include "passes/detach_sizes.h"
+#include "passes/fold_sealed.h"
+#include "passes/fold_weights.h"
+#include "passes/seal.h"
+#include "passes/share_parts.h"
+
+namespace jit_amp {
+namespace {
+
+bool run_check_freezable(Context& c) {
+  check_freezable(*c.graph);
+  return false;
+}
+
+bool run_check_writes(Context& c) {
+  check_writes(c.graph);
+  return false;
+}
+
+bool run_unmark_loops(Context& c) { return unmark_loops(*c.graph); }
+
+bool run_fold_weights(Context& c) { return c.optimize_numerics && fold_weights(c.graph); }
+
+bool run_decompose(Context& c) { return decompose(c.graph); }
+
+bool run_mark_loops(Context& c) { return mark_loops(*c.graph); }
+
+bool run_remove_list_mutation(Context& c) { return torch::jit::RemoveListMutation(c.graph); }
+
+// What is known of a call's arguments: from examples, or from what would fail without it.
+bool run_inputs(Context& c) {
+  c.inputs = c.examples.empty() ? expected_inputs(c.graph) : inputs_of(*c.graph, c.examples);
+  if (c.is_alone) {
+    c.inputs.resize(std::max<size_t>(c.inputs.size(), 1));
+    c.inputs[0] = known_of(c.self);
+  }
+  return false;
+}
+
+// Until nothing more follows. PyTorch's constant propagation makes parts of a weight constants of
+// their own each time.
+bool run_answer_questions(Context& c) {
+  bool changed = share_parts(c.graph);
+  c.facts = find_facts(c.graph, c.inputs);
+  while (answer_questions(c.graph, c.facts)) {
+    changed = true;
+    share_parts(c.graph);
+    c.facts = find_facts(c.graph, c.inputs);
+  }
+  return changed;
+}
+
+bool run_seal(Context& c) {
+  seal(c.graph, c.facts, c.inputs, !c.examples.empty());
+  return true;
+}
+
+bool run_fold_sealed(Context& c) { return fold_sealed(c.graph); }
+
+bool run_optimize_frozen_graph(Context& c) {
+  torch::jit::OptimizeFrozenGraph(c.graph, /*optimize_numerics=*/false);
+  return true;
+}
+
+bool run_share_parts(Context& c) { return share_parts(c.graph); }
+
+bool run_detach_sizes(Context& c) { return detach_sizes(*c.graph); }
+
+}  // namespace
+
+const std::vector<Pass>& exporting() {
+  static const auto& passes = *new std::vector<Pass>{
+      {"check_freezable", run_check_freezable, Phase::lowered, Phase::lowered},
+      {"check_writes", run_check_writes, Phase::lowered, Phase::lowered},
+      {"unmark_loops", run_unmark_loops, Phase::lowered, Phase::exported},
+  };
+  return passes;
+}
+
+const std::vector<Pass>& deciding() {
+  static const auto& passes = *new std::vector<Pass>{
+      {"fold_weights", run_fold_weights, Phase::exported, Phase::exported, /*is_optional=*/true},
+      {"decompose", run_decompose, Phase::exported, Phase::exported},
+      {"mark_loops", run_mark_loops, Phase::exported, Phase::decided},
+      {"remove_list_mutation", run_remove_list_mutation, Phase::decided, Phase::decided},
+      {"inputs", run_inputs, Phase::decided, Phase::decided},
+      {"answer_questions", run_answer_questions, Phase::decided, Phase::decided},
+  };
+  return passes;
+}
+
+const std::vector<Pass>& sealing() {
+  static const auto& passes = *new std::vector<Pass>{
+      {"seal", run_seal, Phase::decided, Phase::sealed},
+      {"fold_sealed", run_fold_sealed, Phase::sealed, Phase::sealed},
+      {"optimize_frozen_graph", run_optimize_frozen_graph, Phase::sealed, Phase::sealed,
+       /*is_optional=*/true},
+      {"share_parts", run_share_parts, Phase::sealed, Phase::sealed, /*is_optional=*/true},
+      {"unmark_loops", run_unmark_loops, Phase::sealed, Phase::stock},
+      {"detach_sizes", run_detach_sizes, Phase::stock, Phase::stock, /*is_optional=*/true},
+  };
+  return passes;
+}
+
+}  // namespace jit_amp

@@ -1,0 +1,22 @@
+// freeze: from a lowered graph to one of stock operators.
+//
+// PyTorch's own freezing, which works on a whole module, stands in the middle (runtime/freeze.h):
+// `exporting` comes before it, `deciding` and `sealing` after it.
+#pragma once
+
+#include "pipelines/pipeline.h"
+
+namespace jit_amp {
+
+// From lowered to exported: what PyTorch's freezing takes.
+const std::vector<Pass>& exporting();
+
+// From exported to decided: composites in terms of operators with a policy, and what is known of
+// each value. Reads `self`, `is_alone`, `examples` and `optimize_numerics`; writes `inputs`,
+// `facts`.
+const std::vector<Pass>& deciding();
+
+// From decided to stock. Reads `inputs`, `facts` and `examples`.
+const std::vector<Pass>& sealing();
+
+}  // namespace jit_amp

@@ -1,0 +1,92 @@
+#include "pipelines/pipeline.h"
+
+#include <torch/csrc/jit/jit_log.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <limits>
+#include <mutex>
+#include <stdexcept>
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+
+struct Times {
+  std::mutex mutex;
+  std::map<std::string, std::pair<int64_t, double>> of;
+};
+
+Times& times() {
+  static auto& all = *new Times;  // outlives TorchScript's own statics
+  return all;
+}
+
+void dump(const char* pass, const char* when, const std::shared_ptr<Graph>& graph) {
+  const std::string file = std::string(pass) + ".cpp";  // as PyTorch's log knows a pass
+  if (graph && is_enabled(file.c_str(), JitLoggingLevels::GRAPH_DUMP)) {
+    get_jit_logging_output_stream()
+        << jit_log_prefix(JitLoggingLevels::GRAPH_DUMP, file.c_str(), 0,
+                          c10::str(when, " jit_amp's ", pass, "\n", graph->toString()));
+  }
+}
+
+// Whether JIT_AMP_STOP_AFTER allows one more optional pass.
+bool is_allowed() {
+  static const int64_t limit = [] {
+    const char* value = std::getenv("JIT_AMP_STOP_AFTER");
+    return value ? std::atoll(value) : std::numeric_limits<int64_t>::max();
+  }();
+  static std::atomic<int64_t> done{0};
+  return done++ < limit;
+}
+
+void run_pass(const Pass& pass, Context& context) {
+  const bool is_checked = is_verifying() && context.graph;
+  const std::string before = is_checked ? context.graph->toString() : "";
+  const Graph* const was = context.graph.get();
+  dump(pass.name, "before", context.graph);
+  const auto start = std::chrono::steady_clock::now();
+  const bool changed = pass.run(context);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  {
+    const std::lock_guard<std::mutex> lock(times().mutex);
+    auto& [count, total] = times().of[pass.name];
+    ++count;
+    total += seconds.count();
+  }
+  dump(pass.name, "after", context.graph);
+  if (!is_verifying()) {
+    return;
+  }
+  verify(*context.graph, pass.gives, pass.name);
+  if (is_checked && context.graph.get() == was && !changed && before != context.graph->toString()) {
+    throw std::logic_error(
+        c10::str("jit_amp: `", pass.name, "` changed a graph and says that it did not"));
+  }
+}
+
+}  // namespace
+
+void run_pipeline(const std::vector<Pass>& pipeline, Context& context) {
+  for (const Pass& pass : pipeline) {
+    if (context.phase != pass.needs) {
+      throw std::logic_error(c10::str("jit_amp: `", pass.name, "` takes a graph that is ",
+                                      name_of(pass.needs), ", and this one is ",
+                                      name_of(context.phase)));
+    }
+    if (!pass.is_optional || is_allowed()) {
+      run_pass(pass, context);
+    }
+    context.phase = pass.gives;
+  }
+}
+
+std::map<std::string, std::pair<int64_t, double>> pass_times() {
+  const std::lock_guard<std::mutex> lock(times().mutex);
+  return times().of;
+}
+
+}  // namespace jit_amp

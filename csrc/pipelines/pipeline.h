@@ -1,0 +1,65 @@
+// pipeline: passes in their order, as data.
+//
+// A pipeline is a table. Each row has a pass's name, which is its file's, what it does, and the
+// phases (core/verify.h) in which it takes and leaves a graph. `run_pipeline` goes through a table
+// and, around each pass,
+//
+//   - checks that the graph is in the phase that the pass needs, and, under JIT_AMP_VERIFY=1, that
+//     it is what its phase promises, and that the pass told the truth of whether it changed it;
+//   - prints the graph before and after for PyTorch's own log: PYTORCH_JIT_LOG_LEVEL=share_casts;
+//   - leaves out optional passes beyond the first n that JIT_AMP_STOP_AFTER=n allows, in the whole
+//     process: to find the one that makes a difference;
+//   - adds up the time that the pass takes.
+#pragma once
+
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/api/object.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "analysis/facts.h"
+#include "analysis/scopes.h"
+#include "core/verify.h"
+#include "passes/fix_attributes.h"
+#include "passes/lower.h"
+
+namespace jit_amp {
+
+// All that the passes of a pipeline read and write.
+struct Context {
+  // What is compiled, and for what. `self` is null for a function.
+  torch::jit::GraphFunction* function = nullptr;
+  torch::jit::ObjectPtr self = nullptr;
+  Product product = Product::in_process;
+  State entry = {};  // the autocast state around a call
+  bool optimize_numerics = false;
+  std::vector<torch::jit::Stack> examples = {};  // of an artefact's arguments, without self
+  bool is_alone = false;  // no other method writes to what the graph reads of `self`
+
+  std::shared_ptr<torch::jit::Graph> graph = nullptr;
+  Phase phase = Phase::source;
+  std::vector<Read> reads = {};  // attributes that scopes rest on
+  Scopes scopes = {};
+  std::vector<Known> inputs = {};  // what the artefact's check lets in
+  Facts facts = {};
+};
+
+struct Pass {
+  const char* name;
+  bool (*run)(Context& context);  // whether it changed the graph
+  Phase needs;
+  Phase gives;
+  bool is_optional = false;  // without it the graph means the same
+};
+
+void run_pipeline(const std::vector<Pass>& pipeline, Context& context);
+
+// Per pass, how often it ran in this process and the seconds it took.
+std::map<std::string, std::pair<int64_t, double>> pass_times();
+
+}  // namespace jit_amp

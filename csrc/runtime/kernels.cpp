@@ -1,0 +1,197 @@
+#include "runtime/kernels.h"
+#include "core/dialect.h"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
+#include <torch/csrc/jit/runtime/interpreter.h>
+#include <torch/library.h>
+
+#include "core/ambient.h"
+
+namespace jit_amp {
+namespace {
+
+using at::ScalarType;
+using at::Tensor;
+using std::optional;
+
+optional<c10::DeviceType> eligible_on(const Tensor& x) {
+  for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA}) {
+    if (at::autocast::is_eligible(x, device)) {
+      return device;
+    }
+  }
+  return std::nullopt;
+}
+
+Tensor cast(const Tensor& x, optional<ScalarType> cpu, optional<ScalarType> cuda) {
+  const auto device = eligible_on(x);
+  if (!device) {
+    return x;
+  }
+  const auto target = *device == c10::DeviceType::CPU ? cpu : cuda;
+  return target && *target != x.scalar_type() ? x.to(*target) : x;
+}
+
+optional<Tensor> cast_optional(const optional<Tensor>& x, optional<ScalarType> cpu,
+                               optional<ScalarType> cuda) {
+  return x ? optional(cast(*x, cpu, cuda)) : std::nullopt;
+}
+
+std::vector<Tensor> cast_list(at::TensorList xs, optional<ScalarType> cpu,
+                              optional<ScalarType> cuda) {
+  std::vector<Tensor> result;
+  result.reserve(xs.size());
+  for (const Tensor& x : xs) {
+    result.push_back(cast(x, cpu, cuda));
+  }
+  return result;
+}
+
+// The rule and the errors of promote_type in ATen/autocast_mode.h.
+optional<ScalarType> widest(at::TensorList xs, optional<ScalarType> lower, std::string device) {
+  if (!lower) {
+    return std::nullopt;
+  }
+  const auto type = c10::Device(device).type();
+  ScalarType current = *lower;
+  for (const Tensor& x : xs) {
+    TORCH_CHECK(current != at::kDouble, "promote type is double in at::autocast::prioritize");
+    if (!at::autocast::is_autocast_eligible(x, type) || x.scalar_type() == at::kDouble) {
+      continue;
+    }
+    if (current == at::kFloat || x.scalar_type() == at::kFloat) {
+      current = at::kFloat;
+    } else {
+      TORCH_CHECK(current == *lower && x.scalar_type() == *lower,
+                  "Unexpected floating ScalarType in at::autocast::prioritize");
+    }
+  }
+  return current;
+}
+
+optional<ScalarType> opt_dtype(const Tensor& x, optional<ScalarType> dtype, bool cuda) {
+  const bool eligible = cuda && at::autocast::is_eligible(x, at::kCUDA);
+  return dtype ? dtype : eligible ? optional(at::kFloat) : std::nullopt;
+}
+
+TORCH_LIBRARY(jit_amp, m) {
+  m.def("cast(Tensor(a) x, ScalarType? cpu, ScalarType? cuda) -> Tensor(a)", &cast);
+  m.def("cast.optional(Tensor(a)? x, ScalarType? cpu, ScalarType? cuda) -> Tensor(a)?",
+        &cast_optional);
+  m.def("cast.list(Tensor[] x, ScalarType? cpu, ScalarType? cuda) -> Tensor[]", &cast_list);
+  m.def("widest(Tensor[] xs, ScalarType? lower, str device) -> ScalarType?", &widest);
+  m.def("opt_dtype(Tensor x, ScalarType? dtype, bool cuda) -> ScalarType?", &opt_dtype);
+}
+
+using torch::jit::Node;
+using torch::jit::Operation;
+using torch::jit::Operator;
+using torch::jit::Stack;
+
+Operation make_scoped(const Node* node) {
+  std::vector<c10::DeviceType> devices;
+  for (const std::string& name : node->ss(ops::devices)) {
+    devices.push_back(c10::Device(name).type());
+  }
+  const auto cache = node->hasAttribute(ops::cache_enabled)
+                         ? optional<bool>(node->i(ops::cache_enabled) != 0)
+                         : std::nullopt;
+  torch::jit::Code code(node->g(torch::jit::attr::Subgraph), "jit_amp_scoped");
+  const size_t inputs = node->inputs().size();
+  return [=](Stack& stack) {
+    std::vector<Setting> settings;
+    const size_t state = 2 * devices.size();
+    const auto arguments = stack.end() - static_cast<std::ptrdiff_t>(inputs);
+    for (size_t i = 0; i < devices.size(); ++i) {
+      settings.push_back({devices[i], (arguments + 2 * i)->toBool(),
+                          static_cast<ScalarType>((arguments + 2 * i + 1)->toInt())});
+    }
+    stack.erase(arguments, arguments + static_cast<std::ptrdiff_t>(state));
+    const Entered scope(std::move(settings), cache);
+    run_here(code, stack, inputs - state);
+  };
+}
+
+Operation make_deferred(const Node* node) {
+  const int64_t value = node->i(torch::jit::attr::value);
+  return [value](Stack& stack) { stack.emplace_back(value); };
+}
+
+const torch::jit::RegisterOperators operators({
+    Operator(
+        "jit_amp::ambient_dtype(str device) -> int",
+        [](Stack& stack) {
+          const auto device = c10::Device(torch::jit::pop(stack).toStringRef()).type();
+          const auto dtype = at::autocast::get_autocast_dtype(device);
+          TORCH_CHECK(
+              device == c10::DeviceType::CUDA || dtype == at::kBFloat16 || dtype == at::kHalf,
+              "jit_amp: a scripted torch.autocast(\"", c10::DeviceTypeName(device, true),
+              "\") without a dtype takes the caller's, which is ", dtype,
+              ": give the scope a dtype, bfloat16 or float16");
+          stack.emplace_back(static_cast<int64_t>(dtype));
+        },
+        c10::AliasAnalysisKind::CONSERVATIVE),
+    Operator(
+        "jit_amp::unchanged(Any now, Any then, str path) -> ()",
+        [](Stack& stack) {
+          const auto path = torch::jit::pop(stack).toStringRef();
+          const auto then = torch::jit::pop(stack);
+          TORCH_CHECK(torch::jit::pop(stack) == then, "jit_amp: `self.", path,
+                      "` decides about an autocast scope, and Python code that the same call runs "
+                      "has assigned it: assign it outside the call");
+        },
+        c10::AliasAnalysisKind::CONSERVATIVE),
+    Operator(
+        "jit_amp::carried(t(a -> *) x) -> t(*)", [](Stack&) {},
+        c10::AliasAnalysisKind::FROM_SCHEMA),
+    Operator(
+        "jit_amp::loop_done() -> ()", [](Stack&) {}, c10::AliasAnalysisKind::CONSERVATIVE),
+    Operator(
+        "jit_amp::known_device(str name) -> ()",
+        [](Stack& stack) {
+          const auto name = torch::jit::pop(stack).toStringRef();
+          TORCH_CHECK(name == "cpu" || name == "cuda",
+                      "jit_amp: a scripted torch.autocast whose device_type is known at run time "
+                      "can be for 'cpu' or 'cuda', not for '",
+                      name, "'");
+        },
+        c10::AliasAnalysisKind::CONSERVATIVE),
+    // Questions about autocast's state that eager can ask and TorchScript has no operator for. They
+    // answer the dispatcher's state; lowering puts the scope's in their place.
+    Operator(
+        "aten::is_autocast_enabled.device_type(str device_type) -> bool",
+        [](Stack& stack) {
+          const auto device = c10::Device(torch::jit::pop(stack).toStringRef()).type();
+          stack.emplace_back(at::autocast::is_autocast_enabled(device));
+        },
+        c10::AliasAnalysisKind::CONSERVATIVE),
+    Operator(
+        "aten::get_autocast_cpu_dtype() -> int",
+        [](Stack& stack) {
+          stack.emplace_back(static_cast<int64_t>(at::autocast::get_autocast_dtype(at::kCPU)));
+        },
+        c10::AliasAnalysisKind::CONSERVATIVE),
+    Operator(
+        "aten::get_autocast_gpu_dtype() -> int",
+        [](Stack& stack) {
+          stack.emplace_back(static_cast<int64_t>(at::autocast::get_autocast_dtype(at::kCUDA)));
+        },
+        c10::AliasAnalysisKind::CONSERVATIVE),
+    Operator(ops::deferred, make_deferred, c10::AliasAnalysisKind::CONSERVATIVE),
+    Operator(ops::scoped, make_scoped, c10::AliasAnalysisKind::PURE_FUNCTION),
+    Operator(ops::scoped_effect, make_scoped, c10::AliasAnalysisKind::CONSERVATIVE),
+});
+
+}  // namespace
+
+void run_here(const torch::jit::Code& code, Stack& stack, size_t inputs) {
+  Stack inner(std::make_move_iterator(stack.end() - static_cast<std::ptrdiff_t>(inputs)),
+              std::make_move_iterator(stack.end()));
+  torch::jit::drop(stack, inputs);
+  torch::jit::InterpreterState(code).run(inner);
+  std::move(inner.begin(), inner.end(), std::back_inserter(stack));
+}
+
+}  // namespace jit_amp

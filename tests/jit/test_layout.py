@@ -1,0 +1,62 @@
+"""The source tree: what may include what."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+CSRC = Path(__file__).parents[2] / "csrc"
+LAYERS = ("core", "analysis", "passes", "pipelines", "runtime", "bindings.cpp")
+"""Each may include itself and those before it."""
+
+FILES = sorted(p.relative_to(CSRC) for p in CSRC.rglob("*") if p.suffix in (".h", ".cpp"))
+
+
+def includes(file: Path) -> list[Path]:
+    return [Path(name) for name in re.findall(r'#include "([^"]+)"', (CSRC / file).read_text())]
+
+
+def layer(file: Path) -> int:
+    return LAYERS.index(file.parts[0])
+
+
+def test_no_file_includes_a_layer_above_its_own() -> None:
+    files = [file for file in FILES if file.parts[0] != "precompiled.h"]
+    upward = [
+        f"{file} includes {other}"
+        for file in files
+        for other in includes(file)
+        if layer(other) > layer(file)
+    ]
+    assert not upward, "\n".join(upward)
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if f.suffix == ".cpp"], ids=str)
+def test_a_file_has_its_own_header_first(file: Path) -> None:
+    if file.with_suffix(".h") in FILES:
+        assert includes(file)[0] == file.with_suffix(".h")
+
+
+@pytest.mark.parametrize(
+    "file",
+    [f for f in FILES if f.suffix == ".h" and f.parts[0] != "precompiled.h"],
+    ids=str,
+)
+def test_a_header_says_first_what_it_is_for(file: Path) -> None:
+    assert (CSRC / file).read_text().startswith("// ")
+
+
+def test_a_pass_is_in_a_file_of_its_name() -> None:
+    """The tables name passes by their files, so that PyTorch's log finds them; PyTorch's own
+    passes, and an analysis, have their own names."""
+    tables = "".join((CSRC / f).read_text() for f in FILES if f.parts[0] == "pipelines")
+    names = set(re.findall(r'\{"(\w+)", run_', tables))
+    elsewhere = {
+        "inputs",  # analysis
+        "mark_loops", "unmark_loops",  # core/loops
+        "constant_propagation", "remove_list_mutation", "optimize_frozen_graph",  # PyTorch's
+    }  # fmt: skip
+    assert names >= {"flatten", "lower", "seal"}
+    assert {name for name in names if not (CSRC / f"passes/{name}.cpp").exists()} == elsewhere
