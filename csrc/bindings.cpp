@@ -13,6 +13,7 @@
 #include "core/ignored.h"
 #include "passes/enclose.h"
 #include "passes/restore_trace.h"
+#include "pipelines/alone.h"
 #include "runtime/attach.h"
 #include "runtime/freeze.h"
 #include "runtime/program.h"
@@ -46,6 +47,15 @@ std::vector<jit_amp::Around> around(const std::vector<Scope>& scopes) {
         {device_type, dtype ? std::optional(static_cast<int64_t>(*dtype)) : std::nullopt, enabled});
   }
   return result;
+}
+
+// The state around a call: the devices whose autocast is on, with their dtypes.
+jit_amp::State entry_state(const std::map<std::string, std::optional<at::ScalarType>>& entry) {
+  jit_amp::State state;
+  for (const auto& [device, dtype] : entry) {
+    state.devices[c10::Device(device).type()] = {true, dtype};
+  }
+  return state;
 }
 
 // Arguments of forward, each as a stack without self.
@@ -182,6 +192,26 @@ PYBIND11_MODULE(_C, m) {
           jit_amp::state_policy(name, c10::Device(device).type(), jit_amp::policy_named(policy));
         });
   m.def("reach", &jit_amp::reach);
+  // For tests, and for those who look for what a pass does (docs/internals.md).
+  m.def("run_pass",
+        [](const std::string& pass, const std::shared_ptr<torch::jit::Graph>& graph,
+           const std::map<std::string, std::optional<at::ScalarType>>& entry, bool exported) {
+          jit_amp::Context context;
+          context.graph = graph;
+          context.entry = entry_state(entry);
+          context.product = exported ? jit_amp::Product::exported : jit_amp::Product::in_process;
+          context.optimize_numerics = true;
+          return jit_amp::run_alone(pass, context);
+        });
+  m.def("facts_of", &jit_amp::facts_of);
+  m.def("scopes_of", [](const std::shared_ptr<torch::jit::Graph>& graph,
+                        const std::map<std::string, std::optional<at::ScalarType>>& entry) {
+    return jit_amp::scopes_of(graph, entry_state(entry));
+  });
+  m.def("verify", [](const std::shared_ptr<torch::jit::Graph>& graph, const std::string& phase) {
+    jit_amp::verify(*graph, jit_amp::phase_named(phase), "a test");
+  });
+  m.def("pass_times", &jit_amp::pass_times);
   m.def("policy_table", [](const std::string& device) {
     py::dict table;
     for (const auto& [overload, policy] : jit_amp::policy_table(c10::Device(device).type())) {

@@ -17,6 +17,9 @@ bool is_of_dialect(const Node* node) {
   return node->kind().ns().toUnqualString() == std::string("jit_amp");
 }
 
+constexpr const char* kNames[] = {"source",   "inlined", "flat",   "lowered", "runnable",
+                                  "exported", "decided", "sealed", "stock"};
+
 // The operators of the dialect that a graph of the phase may have.
 std::set<c10::Symbol> allowed(Phase phase) {
   static const std::set<c10::Symbol> lowered{ops::cast,         ops::widest,        ops::opt_dtype,
@@ -78,10 +81,14 @@ void verify_loop(const Node* loop, Phase phase, const std::string& pass) {
 
 }  // namespace
 
-const char* name_of(Phase phase) {
-  static const char* const names[] = {"source",   "inlined", "flat",   "lowered", "runnable",
-                                      "exported", "decided", "sealed", "stock"};
-  return names[static_cast<size_t>(phase)];
+const char* name_of(Phase phase) { return kNames[static_cast<size_t>(phase)]; }
+
+Phase phase_named(const std::string& name) {
+  const auto* found = std::find(std::begin(kNames), std::end(kNames), name);
+  if (found == std::end(kNames)) {
+    throw std::invalid_argument("jit_amp: no phase is called '" + name + "'");
+  }
+  return static_cast<Phase>(found - std::begin(kNames));
 }
 
 bool has_marked_loops(Phase phase) {

@@ -23,6 +23,8 @@ enum class Phase {
 };
 
 const char* name_of(Phase phase);
+// Throws std::invalid_argument for another name.
+Phase phase_named(const std::string& name);
 
 // Whether graphs of the phase have their loops marked (core/loops.h): AliasDb may be asked, and
 // dead code eliminated.

@@ -1,0 +1,143 @@
+#include "pipelines/alone.h"
+
+#include <algorithm>
+#include <sstream>
+#include <stdexcept>
+
+#include "core/graphs.h"
+#include "pipelines/freeze.h"
+#include "pipelines/script.h"
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+
+Known known_of_type(const c10::TypePtr& type) {
+  const auto tensor = type->cast<c10::TensorType>();
+  if (!tensor) {
+    return {};
+  }
+  Fact fact;
+  if (const auto dtype = tensor->scalarType()) {
+    fact.dtypes = DTypes::only(*dtype);
+  }
+  if (const auto device = tensor->device()) {
+    fact.device = device->type();
+  }
+  if (const auto dims = tensor->dim()) {
+    fact.dims = *dims ? Dims::some : Dims::none;
+  }
+  return Known::of_tensor(fact);
+}
+
+std::vector<Known> inputs_by_type(const Graph& graph) {
+  std::vector<Known> inputs;
+  for (const Value* input : graph.inputs()) {
+    inputs.push_back(known_of_type(input->type()));
+  }
+  return inputs;
+}
+
+const Pass& find(const std::string& name) {
+  for (const auto* table : {&lowering(), &running(), &exporting(), &deciding(), &sealing()}) {
+    for (const Pass& pass : *table) {
+      if (pass.name == name) {
+        return pass;
+      }
+    }
+  }
+  throw std::invalid_argument("jit_amp: no pass is called '" + name + "'");
+}
+
+void print(std::ostream& out, const Known& known) {
+  switch (known.kind) {
+    case Known::tensor: {
+      const auto& fact = known.fact;
+      std::string dtypes = fact.dtypes.is_any() ? "any" : "";
+      for (const auto dtype :
+           fact.dtypes.is_any() ? std::vector<c10::ScalarType>() : fact.dtypes.list()) {
+        dtypes += (dtypes.empty() ? "" : "|") + std::string(c10::toString(dtype));
+      }
+      out << dtypes << " " << (fact.device ? c10::DeviceTypeName(*fact.device, true) : "?") << " "
+          << (fact.dims == Dims::some   ? "some"
+              : fact.dims == Dims::none ? "none"
+                                        : "?");
+      break;
+    }
+    case Known::tuple:
+    case Known::list:
+    case Known::dict: {
+      out << (known.kind == Known::tuple  ? "tuple"
+              : known.kind == Known::list ? "list"
+                                          : "dict")
+          << (known.kind == Known::tuple || known.is_fixed ? "(" : " of any length (");
+      for (size_t i = 0; i < known.parts.size(); ++i) {
+        out << (i ? ", " : "");
+        print(out, known.parts[i]);
+      }
+      out << ")";
+      break;
+    }
+    default:
+      out << (known.kind == Known::none    ? "None"
+              : known.kind == Known::plain ? "plain"
+              : known.kind == Known::never ? "never"
+                                           : "unknown");
+  }
+  out << (known.maybe_none ? " or None" : "");
+}
+
+}  // namespace
+
+bool run_alone(const std::string& name, Context& context) {
+  const Pass& pass = find(name);
+  if (context.graph) {
+    verify(*context.graph, pass.needs, "a test's graph");
+    context.inputs = inputs_by_type(*context.graph);
+    if (pass.needs == Phase::decided) {
+      context.facts = find_facts(context.graph, context.inputs);
+    }
+  }
+  const bool changed = pass.run(context);
+  verify(*context.graph, pass.gives, pass.name);
+  return changed;
+}
+
+std::string facts_of(const std::shared_ptr<Graph>& graph) {
+  const Facts facts = find_facts(graph, inputs_by_type(*graph));
+  std::ostringstream out;
+  for (const Node* node : all_nodes(*graph)) {
+    for (const Value* value : node->outputs()) {
+      if (value->type()->kind() != c10::TypeKind::NoneType && node->kind() != prim::Constant) {
+        out << node->kind().toQualString() << " ";
+        print(out, facts.known(value));
+        out << "\n";
+      }
+    }
+  }
+  return out.str();
+}
+
+std::string scopes_of(const std::shared_ptr<Graph>& graph, const State& entry) {
+  const Scopes scopes = find_scopes(*graph, entry);
+  std::ostringstream out;
+  for (const Node* node : all_nodes(*graph)) {
+    const auto found = scopes.state.find(node);
+    if (found == scopes.state.end() || node->kind() == prim::Constant) {
+      continue;
+    }
+    out << node->kind().toQualString();
+    for (const auto device : found->second->named()) {
+      const DeviceState at = found->second->at(device);
+      out << " " << c10::DeviceTypeName(device, true) << "="
+          << (!at.enabled ? "off"
+              : at.dtype  ? c10::toString(*at.dtype)
+                          : "ambient");
+    }
+    out << "\n";
+  }
+  return out.str();
+}
+
+}  // namespace jit_amp

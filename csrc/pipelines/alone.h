@@ -1,0 +1,24 @@
+// alone: one pass, or one analysis, on one graph. For tests, which write graphs as text.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "pipelines/pipeline.h"
+
+namespace jit_amp {
+
+// Runs the pass of that name, as the tables have it, on `context.graph`, which has to be in the
+// phase that the pass needs: that is verified, as is what it leaves. What is known of the graph's
+// inputs are their types. Returns whether the pass says that the graph changed. Throws
+// std::invalid_argument where no table has the pass.
+bool run_alone(const std::string& pass, Context& context);
+
+// What is known of each value of a graph, in program order, a line each:
+// "aten::mm BFloat16 cpu some" (dtypes, device, whether it has dimensions).
+std::string facts_of(const std::shared_ptr<torch::jit::Graph>& graph);
+
+// The autocast state at each node, a line each: "aten::mm cpu=BFloat16".
+std::string scopes_of(const std::shared_ptr<torch::jit::Graph>& graph, const State& entry);
+
+}  // namespace jit_amp
