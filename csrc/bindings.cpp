@@ -74,6 +74,20 @@ std::vector<torch::jit::Stack> stacks_of(const Module& module,
 
 PYBIND11_MODULE(_C, m) {
   py::register_exception<jit_amp::AutocastError>(m, "AutocastError", PyExc_RuntimeError);
+  m.def("refusal_texts", [] {
+    std::vector<std::tuple<int, std::string, std::string, std::string, std::string>> rows;
+    for (const auto& row : jit_amp::refusal_texts()) {
+      rows.emplace_back(row.code, row.what, row.instead, row.cause, row.example);
+    }
+    return rows;
+  });
+  // Those that Python finds.
+  m.def("refuse_object_from_outside", [](const std::string& name, const std::string& error) {
+    throw jit_amp::refusal(jit_amp::Refusal::object_from_outside, nullptr, {name, error});
+  });
+  m.def("refuse_what_the_compiler_fails_on", [](const std::string& name) {
+    throw jit_amp::refusal(jit_amp::Refusal::compiler_fails, nullptr, {name});
+  });
   m.def("lower_function", [](const StrongFunctionPtr& function) {
     return warning_in_python([&] { return jit_amp::lowered_copy(function); });
   });

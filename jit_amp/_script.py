@@ -41,18 +41,10 @@ def _compiled(obj: Any) -> Any:
     except RuntimeError as error:
         name = getattr(obj, "__qualname__", type(obj).__qualname__)
         if "value of type 'autocast'" in str(error):
-            raise _C.AutocastError(
-                f"jit_amp: `{name}`: an autocast object that was not made in the scripted code\n\n"
-                f"{error}\nInstead: `with torch.autocast(...)` where it is needed"
-            ) from error
-        if "INTERNAL ASSERT FAILED" not in str(error):
-            raise
-        raise _C.AutocastError(
-            f"jit_amp: `{name}`: PyTorch's own compiler fails on it\n\n"
-            "  It does so on a `return`, `break` or `continue` in a branch inside a `with`, or in\n"
-            "  one before a `with` of the same function.\n\n"
-            "Instead: set a variable in the branch, and return it after the `with` block"
-        ) from error
+            _C.refuse_object_from_outside(name, str(error))
+        if "INTERNAL ASSERT FAILED" in str(error):
+            _C.refuse_what_the_compiler_fails_on(name)
+        raise
 
 
 def _wrap(module: torch._C.ScriptModule, like: ScriptModule) -> Any:

@@ -12,10 +12,6 @@ namespace {
 
 using namespace torch::jit;
 
-constexpr const char* kConstantHelp =
-    "a constant, an attribute of the module, or two branches with a `with` in each: "
-    "`if flag:` / `with torch.autocast(...)` / `else:`";
-
 // An autocast object as its constructor made it.
 struct Instance {
   Value* device_name = nullptr;                   // where the device is known at run time only
@@ -64,7 +60,7 @@ class Finder {
     }
     check_no_instance_escapes(block->return_node());
     if (!open.empty()) {
-      throw refusal(last_enter_, "an autocast scope that is entered and not left", "`with`");
+      throw refusal(Refusal::not_left, last_enter_);
     }
   }
 
@@ -78,13 +74,11 @@ class Finder {
   void construct(Node* node) {
     if (node->s(attr::name) != "__init__" || node->input(0)->node()->kind() != prim::CreateObject ||
         node->hasUses()) {
-      throw refusal(node, "an autocast object that is used for anything but `with`",
-                    "`with torch.autocast(...):` around the statements");
+      throw refusal(Refusal::not_with, node);
     }
     if (instances_.count(node->input(0)) ||
         node->owningBlock() != node->input(0)->node()->owningBlock()) {
-      throw refusal(node, "an autocast object that is constructed twice, or on some paths only",
-                    "`with torch.autocast(...)` where it is needed");
+      throw refusal(Refusal::constructed_twice, node);
     }
     found_.scaffolding.push_back(node);
     auto cls = node->input(0)->type()->expect<c10::ClassType>();
@@ -96,17 +90,12 @@ class Finder {
         continue;
       }
       if (!value) {
-        throw refusal(node,
-                      c10::str("autocast's `", formals[i].name(),
-                               "` is known only at run time, and a scripted scope needs it when "
-                               "compiling"),
-                      kConstantHelp);
+        throw refusal(Refusal::argument_unknown, node, {formals[i].name()});
       }
       if (!value->type()->isSubtypeOf(*formals[i].type())) {
-        throw refusal(node,
-                      c10::str("autocast's `", formals[i].name(), "` of type ",
-                               value->type()->repr_str(), ", not ", formals[i].type()->repr_str()),
-                      kConstantHelp);
+        throw refusal(
+            Refusal::argument_type, node,
+            {formals[i].name(), value->type()->repr_str(), formals[i].type()->repr_str()});
       }
       given.emplace(formals[i].name(), *value);
     }
@@ -134,7 +123,7 @@ class Finder {
     if (given.count("dtype") && !given["dtype"].isNone()) {
       const int64_t dtype = given["dtype"].toInt();
       if (dtype < 0 || dtype >= static_cast<int64_t>(c10::ScalarType::Undefined)) {
-        throw refusal(node, c10::str("autocast's `dtype` as the number ", dtype), "a torch.dtype");
+        throw refusal(Refusal::dtype_number, node, {std::to_string(dtype)});
       }
       inside.dtype = static_cast<c10::ScalarType>(dtype);
     } else {
@@ -144,10 +133,7 @@ class Finder {
           std::all_of(current_.dynamic.begin(), current_.dynamic.end(),
                       [&](const Dynamic& scope) { return scope.overridden.count(device) != 0; });
       if (inside.enabled && !inside.dtype_known) {
-        throw refusal(node,
-                      "an autocast scope without a dtype inside one whose device_type is known "
-                      "only at run time",
-                      "`dtype=torch.bfloat16` or another");
+        throw refusal(Refusal::dtype_of_dynamic, node);
       }
     }
     // As torch.autocast does (torch/amp/autocast_mode.py).
@@ -166,7 +152,7 @@ class Finder {
     std::string name = "cuda";
     if (given.count("device_type")) {
       if (!given["device_type"].isString()) {
-        throw refusal(node, "a `device_type` that is not a string", "\"cuda\" or \"cpu\"");
+        throw refusal(Refusal::device_type_no_string, node);
       }
       name = given["device_type"].toStringRef();
     } else if (cls.name()->qualifiedName().find(".cpu.") != std::string::npos) {
@@ -180,17 +166,13 @@ class Finder {
       }
     } catch (const c10::Error&) {  // not a device at all: told below
     }
-    throw refusal(node, c10::str("an autocast device_type '", name, "', which has no autocast"),
-                  "\"cuda\", \"cpu\" or another device that torch.amp.is_autocast_available knows");
+    throw refusal(Refusal::no_autocast, node, {name});
   }
 
   void enter(Node* node, std::vector<Frame>& open) {
     Instance& instance = resolve(node, node->input(0));
     if (instance.entered) {
-      throw refusal(node,
-                    "an autocast object entered again while it is still open (eager then leaves "
-                    "autocast on after the outer `with`)",
-                    "a second torch.autocast(...)");
+      throw refusal(Refusal::entered_again, node);
     }
     found_.scaffolding.push_back(node);
     instance.entered = true;
@@ -216,11 +198,11 @@ class Finder {
   void exit(Node* node, std::vector<Frame>& open) {
     Instance& instance = resolve(node, node->input(0));
     if (open.empty() || open.back().instance != &instance) {
-      throw refusal(node, "autocast scopes that do not nest", "`with` blocks one inside the other");
+      throw refusal(Refusal::not_nested, node);
     }
     for (Value* output : node->outputs()) {
       if (output->hasUses()) {
-        throw refusal(node, "the result of leaving an autocast scope", "`with` without it");
+        throw refusal(Refusal::exit_result, node);
       }
     }
     found_.scaffolding.push_back(node);
@@ -239,11 +221,9 @@ class Finder {
       return found->second;
     }
     if (value->node()->kind() == prim::If || value->node()->kind() == prim::Loop) {
-      throw refusal(user, "an autocast scope that is chosen by a condition at run time",
-                    "`if` with a `with torch.autocast(...)` in each branch");
+      throw refusal(Refusal::chosen_at_run_time, user);
     }
-    throw refusal(user, "an autocast object that was not made in the scripted code around it",
-                  "`with torch.autocast(...)` where it is needed");
+    throw refusal(Refusal::made_elsewhere, user);
   }
 
   // An object may only be constructed, entered and left. Anything else (returned, stored, its
@@ -255,12 +235,9 @@ class Finder {
       }
       const bool branch = node->kind() == prim::Return && node->owningBlock()->owningNode();
       if (branch) {
-        throw refusal(input->node(), "an autocast scope that is chosen by a condition at run time",
-                      "`if` with a `with torch.autocast(...)` in each branch");
+        throw refusal(Refusal::chosen_at_run_time, input->node());
       }
-      throw refusal(node->kind() == prim::Return ? input->node() : node,
-                    "an autocast object that is used for anything but `with`",
-                    "`with torch.autocast(...):` around the statements");
+      throw refusal(Refusal::not_with, node->kind() == prim::Return ? input->node() : node);
     }
   }
 

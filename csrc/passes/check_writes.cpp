@@ -55,12 +55,7 @@ void check_writes(const std::shared_ptr<Graph>& graph) {
   for (size_t i = 0; i < writes.size(); ++i) {
     const auto number = static_cast<int64_t>(i);
     if (with.count(number) && !without.count(number)) {
-      throw refusal(writes[i],
-                    "an in-place write to what a loop gives, in a module that is to be frozen: "
-                    "PyTorch drops it where nothing reads the result, though the loop may run no "
-                    "times and what is written to be the caller's",
-                    "a result of its own, `y = y + 1` for `y.add_(1)`, or a `clone()` before the "
-                    "loop");
+      throw refusal(Refusal::lost_write, writes[i]);
     }
   }
 }

@@ -100,11 +100,7 @@ class Reader {
       assigned_ = assigned_attributes(self_);
     }
     if (assigned_->count({node->input()->type().get(), name})) {
-      throw refusal(scope,
-                    c10::str("an autocast scope that rests on `self.", path, name,
-                             "`, which the module's own code assigns"),
-                    "an attribute that only __init__ assigns, or two branches with a `with` in "
-                    "each: `if self.flag:` / `with torch.autocast(...)` / `else:`");
+      throw refusal(Refusal::assigned_attribute, scope, {path + name});
     }
     const size_t slot = module->type()->getAttributeSlot(name);
     reads_.push_back({c10::weak_intrusive_ptr<c10::ivalue::Object>(module), slot,

@@ -35,10 +35,7 @@ bool fit(const Node* node, size_t first, const Graph& graph) {
 }
 
 AutocastError malformed(const Node* node) {
-  return refusal(node,
-                 c10::str("a malformed graph: a ", node->kind().toQualString(),
-                          " whose operands or blocks do not fit"),
-                 "a graph that torch.jit.script or torch.jit.load made");
+  return refusal(Refusal::malformed, node, {node->kind().toQualString()});
 }
 
 // Refuses what PyTorch's own passes would break on, and `lint` does not see.
@@ -69,13 +66,12 @@ void check_form(const Node* node) {
 // Refuses calls of code that is scripted, that is not inlined, and that is not lowered either.
 void check_reaches(const Node* node) {
   if (node->kind() == prim::awaitable) {
-    throw refusal(node, "torch.jit._awaitable", "torch.jit.fork, or a call");
+    throw refusal(Refusal::awaitable, node);
   }
   if (node->kind() == prim::CallMethod && !node->input(0)->type()->cast<c10::ClassType>()) {
     const auto interface = node->input(0)->type()->cast<c10::InterfaceType>();
     if (!interface || !interface->is_module()) {
-      throw refusal(node, "a method of an object whose class is known only at run time",
-                    "an interface of modules, or `if` with a call of each class's method");
+      throw refusal(Refusal::unknown_class, node);
     }
   }
 }
@@ -96,7 +92,7 @@ class Flattener {
       return done->second;
     }
     if (!open_.insert(key).second) {
-      throw refusal(call, "a function that calls itself", "a loop; TorchScript has no recursion");
+      throw refusal(Refusal::recursion, call);
     }
     function.ensure_defined();
     auto graph = function.graph()->copy();
@@ -139,10 +135,7 @@ class Flattener {
         const auto module = is_method ? modules.find(node->input(0)).first : nullptr;
         if (is_method && !module &&
             any_ignored(*node->input(0)->type()->expect<c10::ClassType>(), callee->name())) {
-          throw refusal(node,
-                        "a module that is chosen at run time, where one of its class ignores "
-                        "autocast",
-                        "`if` with a call of each module in a branch of its own");
+          throw refusal(Refusal::ignored_at_run_time, node);
         }
         auto graph = body(*callee, module, node);
         if (!fit(node, is_method ? 0 : 1, *graph)) {

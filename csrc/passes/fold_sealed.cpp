@@ -24,7 +24,7 @@ void refuse_what_always_raises(Graph& graph) {
     const auto text = constant_as<std::string>(node->input(0));
     const std::string before = "AssertionError: ";
     if (text && text->rfind(before + "jit_amp: ", 0) == 0) {
-      throw AutocastError(text->substr(before.size()));
+      throw refusal(Refusal::always_fails, nullptr, {text->substr((before + "jit_amp: ").size())});
     }
   }
 }

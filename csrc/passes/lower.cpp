@@ -387,11 +387,7 @@ class Rewriter {
     const DeviceState at = plan.state->at(*plan.query);
     const bool asks_enabled = plan.node->kind() == kIsEnabled || plan.node->kind() == kIsCpuEnabled;
     if (!asks_enabled && !at.dtype_known) {
-      throw refusal(
-          plan.node,
-          "the autocast dtype inside a scope without one, inside a scope whose device_type "
-          "is known only at run time",
-          "the inner scope with a dtype");
+      throw refusal(Refusal::query_of_dynamic, plan.node);
     }
     Value* value =
         asks_enabled ? enabled(*plan.state, *plan.query, true) : dtype(*plan.state, *plan.query);

@@ -134,8 +134,7 @@ void restore(const std::shared_ptr<Graph>& graph, Graph& pattern) {
           entered->second->node()->owningBlock() == node->owningBlock()) {
         exit_scope(node, pattern, entered->second);
       } else if (!dissolved.count(node->i(ops::scope))) {
-        throw refusal(node, "an autocast scope that one traced module enters and another leaves",
-                      "`with torch.autocast(...)` in one of them");
+        throw refusal(Refusal::scope_across_modules, node);
       }
       take_out(node);
     }

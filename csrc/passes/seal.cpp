@@ -93,14 +93,10 @@ class Sealer {
       }
       for (size_t k = first; k < scoped->inputs().size(); ++k) {
         if (!known_off(scoped->input(k), device)) {
-          throw refusal(
-              scoped,
-              c10::str("`", inner->kind().toQualString(), "` inside an autocast scope for ",
-                       devices[i], ": what autocast does to it cannot be put in an exported graph"),
-              c10::str(
-                  by_example_ ? "" : "give freeze `example_inputs` that are on another device, ",
-                  "move it out of the scope, or wrap it in "
-                  "`with torch.autocast(..., enabled=False)` with the casts that you want"));
+          const char* other =
+              by_example_ ? "" : "give freeze `example_inputs` that are on another device, ";
+          throw refusal(Refusal::not_exportable, scoped,
+                        {inner->kind().toQualString(), devices[i], other});
         }
       }
     }

@@ -83,9 +83,7 @@ StrongFunctionPtr lowered_copy(const StrongFunctionPtr& function) {
 Module own_copy(const Module& module) {
   for (const Module& each : module.modules()) {
     if (!each.type()->getForwardHooks().empty() || !each.type()->getForwardPreHooks().empty()) {
-      throw AutocastError(c10::str("jit_amp: forward hooks on `", each.type()->name()->name(),
-                                   "`: PyTorch leaves them out when it copies a module\n\n"
-                                   "Instead: the hooks' statements in `forward`"));
+      throw refusal(Refusal::hooks, nullptr, {each.type()->name()->name()});
     }
   }
   Module copy = module.clone(/*inplace=*/true);

@@ -26,10 +26,7 @@ void check_not_preserved(const std::vector<Read>& reads,
   for (const Read& read : reads) {
     for (const std::string& kept : preserved_attrs) {
       if (read.path == kept || read.path.rfind(kept + ".", 0) == 0) {
-        throw AutocastError(
-            c10::str("jit_amp: `", read.path, "` decides about an autocast scope, and `", kept,
-                     "` is to be preserved: a frozen scope does not change any more\n\n",
-                     "Instead: one artefact for each value of it"));
+        throw refusal(Refusal::preserved_scope, nullptr, {read.path, kept});
       }
     }
   }
@@ -89,11 +86,7 @@ void lower_methods(const Module& module, const std::vector<Kept>& methods,
     });
     const auto [known, is_new] = lowered.emplace(context.function, context.graph);
     if (!is_new && known->second->toString(false) != context.graph->toString(false)) {
-      throw AutocastError(c10::str(
-          "jit_amp: `", kept.path, ".", kept.name,
-          "` is to be preserved, and is other code than that "
-          "of another preserved module of its class: other scopes, or another module behind an "
-          "interface\n\nInstead: one artefact for each, or a class for each"));
+      throw refusal(Refusal::preserved_twice, nullptr, {kept.path + "." + kept.name});
     }
   }
   for (const auto& [function, graph] : lowered) {  // once none calls another any more

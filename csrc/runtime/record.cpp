@@ -260,11 +260,7 @@ void Recording::stop() {
 
 void Recording::check() const {
   if (!astray.empty()) {
-    throw AutocastError(
-        c10::str("jit_amp: `", astray,
-                 "` ran, while it was traced, in an autocast state that no "
-                 "torch.autocast has made\n\nInstead: `with torch.autocast(...)`, and not "
-                 "torch.set_autocast_enabled or a guard of PyTorch's own"));
+    throw refusal(Refusal::state_of_nobody, nullptr, {c10::str(astray)});
   }
 }
 

@@ -16,7 +16,7 @@ import jit_amp
 
 from .support import Place, assert_same, imported, known_warnings_ignored, needs_cuda, tree_map
 
-SOURCES = Path(__file__).parents[2] / "csrc/passes/definitions"
+SOURCES = Path(__file__).parents[2] / "csrc/core/definitions"
 
 Shape = tuple[int, ...]
 

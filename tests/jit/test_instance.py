@@ -590,7 +590,7 @@ def test_preserving_an_attribute_that_a_scope_rests_on_is_refused() -> None:
     assert_expected_inline(
         str(raised.value),
         """\
-jit_amp: `flag` decides about an autocast scope, and `flag` is to be preserved: a frozen scope does not change any more
+jit_amp: `flag` decides about an autocast scope, and `flag` is to be preserved: a frozen scope does not change any more  [JA305]
 
 Instead: one artefact for each value of it""",
     )
@@ -635,7 +635,7 @@ def test_an_attribute_that_forward_assigns_is_refused() -> None:
     assert_expected_inline(
         refusal(AssignedInForward()),
         """\
-jit_amp: an autocast scope that rests on `self.first`, which the module's own code assigns
+jit_amp: an autocast scope that rests on `self.first`, which the module's own code assigns  [JA116]
 
   File "FILE", line N
     def forward(self, x: Tensor):
@@ -666,7 +666,7 @@ def test_an_attribute_that_another_method_assigns_is_refused() -> None:
     assert_expected_inline(
         refusal(AssignedInAMethod()),
         """\
-jit_amp: an autocast scope that rests on `self.dtype`, which the module's own code assigns
+jit_amp: an autocast scope that rests on `self.dtype`, which the module's own code assigns  [JA116]
 
   File "FILE", line N
     def forward(self, x: Tensor):
@@ -692,7 +692,7 @@ def test_an_attribute_that_a_module_above_assigns_is_refused() -> None:
     assert_expected_inline(
         refusal(AssignsBelow()),
         """\
-jit_amp: an autocast scope that rests on `self.switched.flag`, which the module's own code assigns
+jit_amp: an autocast scope that rests on `self.switched.flag`, which the module's own code assigns  [JA116]
 
   File "FILE", line N
     def forward(self, x: Tensor):
@@ -796,7 +796,7 @@ def test_an_attribute_of_an_object_that_is_no_module_is_refused() -> None:
     assert_expected_inline(
         refusal(Configured()),
         """\
-jit_amp: autocast's `enabled` is known only at run time, and a scripted scope needs it when compiling
+jit_amp: autocast's `enabled` is known only at run time, and a scripted scope needs it when compiling  [JA101]
 
   File "FILE", line N
     def forward(self, x: Tensor):

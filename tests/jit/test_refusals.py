@@ -239,7 +239,7 @@ def test_enabled_as_an_argument_is_refused() -> None:
     assert_expected_inline(
         refusal(enabled_is_an_argument),
         """\
-jit_amp: autocast's `enabled` is known only at run time, and a scripted scope needs it when compiling
+jit_amp: autocast's `enabled` is known only at run time, and a scripted scope needs it when compiling  [JA101]
 
   File "FILE", line N
 def enabled_is_an_argument(x: Tensor, on: bool):
@@ -255,7 +255,7 @@ def test_enabled_as_an_expression_is_refused() -> None:
     assert_expected_inline(
         refusal(enabled_is_an_expression),
         """\
-jit_amp: autocast's `enabled` is known only at run time, and a scripted scope needs it when compiling
+jit_amp: autocast's `enabled` is known only at run time, and a scripted scope needs it when compiling  [JA101]
 
   File "FILE", line N
 def enabled_is_an_expression(x: Tensor, n: int):
@@ -272,7 +272,7 @@ def test_a_helpers_scope_is_refused_at_the_helpers_line() -> None:
     assert_expected_inline(
         refusal(enabled_is_a_helpers_argument),
         """\
-jit_amp: autocast's `enabled` is known only at run time, and a scripted scope needs it when compiling
+jit_amp: autocast's `enabled` is known only at run time, and a scripted scope needs it when compiling  [JA101]
 
   File "FILE", line N
 def switched(x: Tensor, on: bool):
@@ -288,7 +288,7 @@ def test_enabled_as_an_attribute_that_is_assigned_is_refused() -> None:
     assert_expected_inline(
         refusal(EnabledIsAssigned()),
         """\
-jit_amp: an autocast scope that rests on `self.on`, which the module's own code assigns
+jit_amp: an autocast scope that rests on `self.on`, which the module's own code assigns  [JA116]
 
   File "FILE", line N
     def forward(self, x: Tensor):
@@ -304,7 +304,7 @@ def test_a_conditional_choice_of_scope_is_refused() -> None:
     assert_expected_inline(
         refusal(scope_is_chosen_by_an_expression),
         """\
-jit_amp: an autocast scope that is chosen by a condition at run time
+jit_amp: an autocast scope that is chosen by a condition at run time  [JA110]
 
   File "FILE", line N
 def scope_is_chosen_by_an_expression(x: Tensor, on: bool):
@@ -321,7 +321,7 @@ def test_a_runtime_dtype_is_refused() -> None:
     assert_expected_inline(
         refusal(dtype_is_the_tensors),
         """\
-jit_amp: autocast's `dtype` is known only at run time, and a scripted scope needs it when compiling
+jit_amp: autocast's `dtype` is known only at run time, and a scripted scope needs it when compiling  [JA101]
 
   File "FILE", line N
 def dtype_is_the_tensors(x: Tensor):
@@ -337,7 +337,7 @@ def test_a_default_dtype_in_a_runtime_device_is_refused() -> None:
     assert_expected_inline(
         refusal(default_dtype_in_a_runtime_device),
         """\
-jit_amp: an autocast scope without a dtype inside one whose device_type is known only at run time
+jit_amp: an autocast scope without a dtype inside one whose device_type is known only at run time  [JA104]
 
   File "FILE", line N
     with (
@@ -355,7 +355,7 @@ def test_an_unknown_device_is_refused() -> None:
     assert_expected_inline(
         refusal(device_is_unknown),
         """\
-jit_amp: an autocast device_type 'toaster', which has no autocast
+jit_amp: an autocast device_type 'toaster', which has no autocast  [JA106]
 
   File "FILE", line N
 def device_is_unknown(x: Tensor):
@@ -371,7 +371,7 @@ def test_a_scope_that_is_returned_is_refused() -> None:
     assert_expected_inline(
         refusal(scope_is_returned),
         """\
-jit_amp: an autocast object that is used for anything but `with`
+jit_amp: an autocast object that is used for anything but `with`  [JA112]
 
   File "FILE", line N
 def scope_is_returned(x: Tensor):
@@ -388,7 +388,7 @@ def test_entering_a_scope_that_is_open_is_refused() -> None:
     assert_expected_inline(
         refusal(entered_while_open),
         """\
-jit_amp: an autocast object entered again while it is still open (eager then leaves autocast on after the outer `with`)
+jit_amp: an autocast object entered again while it is still open (eager then leaves autocast on after the outer `with`)  [JA107]
 
   File "FILE", line N
 def entered_while_open(x: Tensor):
@@ -405,7 +405,7 @@ def test_reading_a_field_of_a_scope_is_refused() -> None:
     assert_expected_inline(
         refusal(field_is_read),
         """\
-jit_amp: an autocast object that is used for anything but `with`
+jit_amp: an autocast object that is used for anything but `with`  [JA112]
 
   File "FILE", line N
 def field_is_read(x: Tensor):
@@ -422,7 +422,7 @@ def test_storing_a_scope_is_refused() -> None:
     assert_expected_inline(
         refusal(scope_is_stored),
         """\
-jit_amp: an autocast object that is used for anything but `with`
+jit_amp: an autocast object that is used for anything but `with`  [JA112]
 
   File "FILE", line N
 def scope_is_stored(x: Tensor):
@@ -439,7 +439,7 @@ def test_a_scope_that_is_entered_and_never_left_is_refused() -> None:
     assert_expected_inline(
         refusal(entered_and_never_left),
         """\
-jit_amp: an autocast scope that is entered and not left
+jit_amp: an autocast scope that is entered and not left  [JA114]
 
   File "FILE", line N
 def entered_and_never_left(x: Tensor):
@@ -456,7 +456,7 @@ def test_entering_in_another_block_is_refused() -> None:
     assert_expected_inline(
         refusal(entered_in_another_block),
         """\
-jit_amp: an autocast scope that is entered and not left
+jit_amp: an autocast scope that is entered and not left  [JA114]
 
   File "FILE", line N
     scope = torch.autocast("cpu")
@@ -474,7 +474,7 @@ def test_leaving_in_another_block_is_refused() -> None:
     assert_expected_inline(
         refusal(left_in_another_block),
         """\
-jit_amp: autocast scopes that do not nest
+jit_amp: autocast scopes that do not nest  [JA108]
 
   File "FILE", line N
     y = x @ x
@@ -491,7 +491,7 @@ def test_leaving_twice_is_refused() -> None:
     assert_expected_inline(
         refusal(left_twice),
         """\
-jit_amp: autocast scopes that do not nest
+jit_amp: autocast scopes that do not nest  [JA108]
 
   File "FILE", line N
     y = x @ x
@@ -508,7 +508,7 @@ def test_leaving_in_another_order_is_refused() -> None:
     assert_expected_inline(
         refusal(left_in_another_order),
         """\
-jit_amp: autocast scopes that do not nest
+jit_amp: autocast scopes that do not nest  [JA108]
 
   File "FILE", line N
     inner_scope.__enter__()
@@ -710,7 +710,7 @@ def test_a_scope_that_is_constructed_twice_is_refused() -> None:
     assert_expected_inline(
         refusal(changed(twice)),
         """\
-jit_amp: an autocast object that is constructed twice, or on some paths only
+jit_amp: an autocast object that is constructed twice, or on some paths only  [JA113]
 
   File "FILE", line N
 def one_scope(x: Tensor):
@@ -725,11 +725,11 @@ Instead: `with torch.autocast(...)` where it is needed""",
 def test_arguments_of_other_types_are_refused() -> None:
     assert_expected_inline(
         refusal(with_argument(3, 1)).splitlines()[0],
-        """jit_amp: autocast's `enabled` of type int, not bool""",
+        """jit_amp: autocast's `enabled` of type int, not bool  [JA102]""",
     )
     assert_expected_inline(
         refusal(with_argument(2, 999)).splitlines()[0],
-        """jit_amp: autocast's `dtype` as the number 999""",
+        """jit_amp: autocast's `dtype` as the number 999  [JA103]""",
     )
 
 
@@ -740,7 +740,7 @@ def test_a_graph_that_pytorchs_passes_fail_on_is_refused() -> None:
     assert_expected_inline(
         refusal(changed(mistyped)),
         """\
-jit_amp: PyTorch's own passes fail on this graph
+jit_amp: PyTorch's own passes fail on this graph  [JA207]
 
   required keyword attribute 'value' is undefined
 

@@ -1,0 +1,92 @@
+#include "core/error.h"
+
+#include <sstream>
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+
+// The nearest node to `node` that has a line of source: itself, what makes its operands, what comes
+// before it, what it is part of, and in the end any node of its graph.
+const Node* located(const Node* node) {
+  const auto has_line = [](const Node* n) { return n->sourceRange().source() != nullptr; };
+  const Node* origin = node;
+  for (int steps = 0; steps < 4 && origin && !has_line(origin); ++steps) {
+    const Node* next = nullptr;
+    for (const Value* input : origin->inputs()) {
+      if (input->node()->kind() == prim::Enter || input->node()->kind() == prim::CreateObject) {
+        next = input->node();
+        break;
+      }
+    }
+    origin = next;
+  }
+  if (origin && has_line(origin)) {
+    return origin;
+  }
+  for (const Node* around = node; around; around = around->owningBlock()->owningNode()) {
+    for (const Node* before = around; before != around->owningBlock()->param_node();
+         before = before->prev()) {
+      if (has_line(before)) {
+        return before;
+      }
+    }
+  }
+  for (const Node* any : node->owningGraph()->nodes()) {
+    if (has_line(any)) {
+      return any;
+    }
+  }
+  return nullptr;
+}
+
+// `text` with each `{}` replaced by the next argument.
+std::string filled(const std::string& text, std::vector<std::string>::const_iterator& next) {
+  std::string result;
+  size_t from = 0;
+  for (size_t at = text.find("{}"); at != std::string::npos; at = text.find("{}", from)) {
+    result += text.substr(from, at - from) + *next++;
+    from = at + 2;
+  }
+  return result + text.substr(from);
+}
+
+}  // namespace
+
+const std::vector<RefusalText>& refusal_texts() {
+  static const auto& texts = *new std::vector<RefusalText>{
+#define REFUSAL(code, name, ...) {code, __VA_ARGS__},
+#include "core/refusals.inc"
+#undef REFUSAL
+  };
+  return texts;
+}
+
+AutocastError refusal(Refusal refusal, const Node* node,
+                      const std::vector<std::string>& arguments) {
+  const RefusalText& row = refusal_texts()[static_cast<size_t>(refusal)];
+  auto next = arguments.begin();
+  const std::string what = filled(row.what, next);
+  // The code ends the first line.
+  const size_t first = std::min(what.find('\n'), what.size());
+  std::ostringstream text;
+  text << "jit_amp: " << what.substr(0, first) << "  [JA" << row.code << "]" << what.substr(first)
+       << "\n\n";
+  if (const Node* shown = node ? located(node) : nullptr) {
+    shown->sourceRange().highlight(text);
+    text << "\n";
+  }
+  text << "Instead: " << filled(row.instead, next);
+  return AutocastError(text.str());
+}
+
+AutocastError unfit(std::string what) {
+  const size_t assertion = what.find(" INTERNAL ASSERT");
+  if (assertion != std::string::npos) {
+    what = "an internal assertion on `" + what.substr(0, assertion) + "`";
+  }
+  return refusal(Refusal::unfit, nullptr, {what});
+}
+
+}  // namespace jit_amp
