@@ -44,7 +44,10 @@ class Build(BuildExtension):
         It takes as long as three files, and each of thirty takes half as long with it. The compiler
         ignores one that other flags made, and says so.
         """
-        source, folder = ROOT / "csrc/precompiled.h", Path(self.build_temp).resolve() / "precompiled"
+        source, folder = (
+            ROOT / "csrc/precompiled.h",
+            Path(self.build_temp).resolve() / "precompiled",
+        )
         header, made, stamp = (folder / f"precompiled.h{end}" for end in ("", ".gch", ".by"))
         compiler = [*self.compiler.compiler_so, *(f"-I{d}" for d in self.compiler.include_dirs)]
         given = [*flags, "-DTORCH_API_INCLUDE_EXTENSION_H", "-DTORCH_EXTENSION_NAME=_C"]

@@ -887,7 +887,8 @@ std::optional<int64_t> number_of(const torch::jit::Value* value) {
   if (value->node()->kind() == ops::deferred) {
     return value->node()->i(attr::value);
   }
-  return constant_as<int64_t>(value);
+  const auto constant = toIValue(value);
+  return constant && constant->isInt() ? std::optional(constant->toInt()) : std::nullopt;
 }
 
 std::shared_ptr<torch::jit::Graph> annotated(const std::shared_ptr<torch::jit::Graph>& graph,

@@ -141,8 +141,10 @@ class Sealer {
 
   // The dtype that the promote policy casts to, where it is known.
   void settle(Node* widest) {
-    if (const auto known = widest_of(widest, facts_)) {
-      const WithInsertPoint here(widest);
+    const WithInsertPoint here(widest);
+    if (widest->input(1)->mustBeNone()) {  // autocast is off for the device
+      widest->output()->replaceAllUsesWith(widest->input(1));
+    } else if (const auto known = widest_of(widest, facts_)) {
       widest->output()->replaceAllUsesWith(
           widest->owningGraph()->insertConstant(static_cast<int64_t>(*known)));
     }

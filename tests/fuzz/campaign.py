@@ -27,7 +27,6 @@ from typing import Any
 import torch
 
 from . import hostile
-from .known import known
 from .oracle import Outcome, check
 from .programs import Program, generate
 from .reduce import reduced
@@ -135,9 +134,7 @@ def work(first: int, end: int, folder: Path) -> None:
             "features": sorted(program.features),
         }
         if outcome.verdict == "differs":
-            line["known"] = known(program, outcome)
-            if not line["known"]:
-                line["reproducer"] = str(reproduced(program, outcome, reductions, folder))
+            line["reproducer"] = str(reproduced(program, outcome, reductions, folder))
         say(line)
 
 
@@ -174,7 +171,6 @@ class Tally:
     features: Counter[str] = field(default_factory=Counter)
     differing: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
-    known: Counter[str] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, line: dict[str, Any]) -> None:
@@ -187,9 +183,7 @@ class Tally:
                 self.frozen[line["frozen"]] += 1
             if verdict in ("refused", "not scriptable", "PyTorch's"):
                 self.reasons.setdefault(verdict, Counter())[line["kind"]] += 1
-            if verdict == "differs" and line["known"]:
-                self.known[line["known"]] += 1
-            elif verdict == "differs":
+            if verdict == "differs":
                 self.differing.update(line["features"])
                 self.failures.append(f"{line['kind']}: {line['reproducer']}")
 
@@ -203,11 +197,8 @@ class Tally:
         for verdict, reasons in self.reasons.items():
             rows.append(f"{verdict}")
             rows += [f"  {count}  {reason[:150]}" for reason, count in reasons.most_common(12)]
-        if self.known:
-            rows.append("known")
-            rows += [f"  {count}  {what}" for what, count in self.known.most_common()]
         if self.failures:
-            rows.append("not known")
+            rows.append("differ")
             rows += [f"  {failure}" for failure in sorted(self.failures)]
         return "\n".join(rows)
 
@@ -280,7 +271,6 @@ def _crash(seed: int, folder: Path, status: int) -> dict[str, Any]:
         "kind": f"the process ended with {status}",
         "frozen": "",
         "features": sorted(generate(seed).features),
-        "known": None,
         "reproducer": str(folder / f"test_seed_{seed}.py"),
     }
 
@@ -292,8 +282,7 @@ def campaign(programs: int, seed: int, jobs: int, folder: Path) -> Tally:
     def progress() -> None:
         rate = tally.programs / (time.monotonic() - began)
         print(
-            f"{tally.programs}/{programs} programs, {rate:.1f}/s, {len(tally.failures)} differ, "
-            f"{sum(tally.known.values())} known",
+            f"{tally.programs}/{programs} programs, {rate:.1f}/s, {len(tally.failures)} differ",
             file=sys.stderr,
             flush=True,
         )

@@ -20,7 +20,6 @@ import jit_amp
 
 from .campaign import same_kind, write_reproducer
 from .hostile import environment
-from .known import known
 from .oracle import check, kept_alive, load, without_scopes
 from .programs import Program, generate
 from .reduce import reduced
@@ -108,9 +107,9 @@ def test_eager_and_jit_amp_agree_on_random_programs() -> None:
     verdicts: Counter[str] = Counter()
     differ = {}
     for seed in SEEDS:
-        outcome = check(program := generate(seed))
+        outcome = check(generate(seed))
         verdicts[outcome.verdict] += 1
-        if outcome.verdict == "differs" and not known(program, outcome):
+        if outcome.verdict == "differs":
             differ[seed] = f"{outcome.kind}: {outcome.detail}"
     assert not differ, "scripts/fuzz --programs 1 --seed SEED makes one small"
     assert verdicts["agrees"] > 0.75 * len(SEEDS), verdicts

@@ -316,3 +316,64 @@ def test_what_cannot_be_exported_is_refused_by_name_and_line() -> None:
         and "return torch._euclidean_dist(x, x)" in text
         and "Instead:" in text
     )
+
+
+class DeviceOfTheInput(nn.Module):
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.autocast(x.device.type, dtype=torch.bfloat16):
+            return torch.atan2(x, y), torch.cat([x, y])
+
+
+@pytest.mark.parametrize("examples", [False, True])
+def test_promotion_on_the_device_that_the_input_is_not_on(examples: bool) -> None:
+    """atan2 promotes on CUDA alone, and the example says that the input is on the CPU."""
+    module, given = DeviceOfTheInput().eval(), (torch.rand(3), torch.rand(3).bfloat16())
+    frozen = jit_amp.freeze(module, example_inputs=given if examples else None)
+    for _ in range(3):
+        assert_same(frozen(*given), module(*given), str(examples))
+
+
+def counted(y: Tensor, n: int) -> Tensor:
+    for _ in range(n):
+        y = y + 1
+    return y
+
+
+def raised(y: Tensor) -> None:
+    y.add_(1)
+
+
+class WritesToWhatALoopGives(nn.Module):
+    def forward(self, x: Tensor, n: int) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            raised(counted(x, n))
+            return torch.mm(x, x)
+
+
+class ReadsWhatItWrites(nn.Module):
+    def forward(self, x: Tensor, n: int) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = counted(x, n)
+            raised(y)
+            return torch.mm(y, y)
+
+
+def test_a_write_that_an_artefact_would_lose_is_refused() -> None:
+    """With n = 0 it is the caller's tensor that is written to."""
+    scripted = jit_amp.script(WritesToWhatALoopGives().eval())
+    for _ in range(3):
+        given, expected = torch.eye(2), torch.eye(2)
+        assert_same(scripted(given, 0), WritesToWhatALoopGives()(expected, 0), "scripted")
+        assert_same(given, expected, "the caller's")
+    with pytest.raises(jit_amp.AutocastError, match=r"JA302.*\n[^$]*y\.add_\(1\)"):
+        jit_amp.freeze(scripted)
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_a_write_that_is_read_is_kept(n: int) -> None:
+    module = ReadsWhatItWrites().eval()
+    frozen = jit_amp.freeze(module, optimize_numerics=False)
+    for _ in range(3):
+        given, expected = torch.eye(2), torch.eye(2)
+        assert_same(frozen(given, n), module(expected, n), "result")
+        assert_same(given, expected, "the caller's")

@@ -82,7 +82,10 @@ def test_question_in_a_branch() -> None:
         """
         graph(%x : Tensor, %c : bool):
           %none : NoneType = prim::Constant()
-          # CHECK-NOT: aten::__is__
+          # CHECK: block0
+          # CHECK: [[A:%[0-9]+]] : bool = prim::Constant[value=0]
+          # CHECK: -> ([[A]])
+          # CHECK: block1
           %y : bool = prim::If(%c)
             block0():
               %a : bool = aten::__is__(%x, %none)

@@ -117,7 +117,7 @@ def test_marks_keep_the_meaning() -> None:
       %z : Tensor = aten::relu(%x)
       -> (%z)""",  # a branch gives one of two: AliasDb knows that
         """\
- = prim::Loop(%n, %yes)
+prim::Loop(%n, %yes)
     block0(%i : int):
       %y : Tensor = aten::relu_(%x)
       -> (%yes)""",  # carries nothing

@@ -1,0 +1,146 @@
+"""for_interpreter: what would make PyTorch's interpreter run a lowered graph otherwise."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from . import matching
+
+LOOP = """
+graph(%x : Tensor, %n : int):
+  %yes : bool = prim::Constant[value=1]()
+  # CHECK: [[Y:%[0-9]+]] : Tensor = prim::Loop
+  # CHECK: block0(%i : int, %a : Tensor):
+  # CHECK-NEXT: aten::relu(%a)
+  # CHECK: jit_amp::loop_done()
+  # CHECK-NEXT: return ([[Y]])
+  %y : Tensor = prim::Loop(%n, %yes, %x)
+    block0(%i : int, %a : Tensor):
+      %b : Tensor = jit_amp::carried(%a)
+      %z : Tensor = aten::relu(%b)
+      -> (%yes, %z)
+  %r : Tensor = jit_amp::carried(%y)
+  return (%r)
+"""
+
+
+def test_loop() -> None:
+    """The marks go, and the loop runs where it stands: its use may come later."""
+    graph = matching.check("for_interpreter", LOOP)
+    x = torch.tensor([-1.0, 2.0])
+    assert torch.equal(matching.values_of(graph, x, 0)[0], x)
+    assert torch.equal(matching.values_of(graph, x, 1)[0], x.relu())
+
+
+def test_loop_in_a_loop() -> None:
+    """Each of them, right behind it."""
+    matching.check(
+        "for_interpreter",
+        """
+graph(%x : Tensor, %n : int):
+  %yes : bool = prim::Constant[value=1]()
+  # CHECK: prim::Loop
+  # CHECK: prim::Loop
+  # CHECK: jit_amp::loop_done()
+  # CHECK-NEXT: -> (
+  # CHECK: jit_amp::loop_done()
+  # CHECK-NEXT: return (
+  %y : int = prim::Loop(%n, %yes, %n)
+    block0(%i : int, %a : int):
+      %w : int = prim::Loop(%n, %yes, %a)
+        block0(%j : int, %b : int):
+          %z : int = aten::add(%b, %j)
+          -> (%yes, %z)
+      -> (%yes, %w)
+  return (%y)
+""",
+    )
+
+
+def test_task() -> None:
+    """PyTorch's executor would differentiate parts of it: it sees one node."""
+    matching.check(
+        "for_interpreter",
+        """
+graph(%x : Tensor):
+  # CHECK: prim::fork_0(%x)
+  # CHECK: prim::fork_0 = graph([[X:%[0-9]+]] : Tensor)
+  # CHECK-NEXT: [[Y:%[0-9]+]] : Tensor = jit_amp::scoped_effect_0[{{.*}}]([[X]])
+  # CHECK-NEXT: return ([[Y]])
+  # CHECK: jit_amp::scoped_effect_0 = graph
+  # CHECK-NEXT: aten::relu
+  %f : Future(Tensor) = prim::fork(%x)
+  %r : Tensor = aten::wait(%f)
+  return (%r)
+with graph(%x : Tensor):
+  %y : Tensor = aten::relu(%x)
+  return (%y)
+""",
+    )
+
+
+NESTED = """
+graph(%f : Future(Tensor)):
+  %g : Future(Tensor) = prim::fork(%f)
+  %r : Tensor = aten::wait(%g)
+  return (%r)
+with graph(%f : Future(Tensor)):
+  %y : Tensor = aten::wait(%f)
+  return (%y)
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        """
+        graph(%x : Tensor):
+          %y : Tensor = aten::relu(%x)
+          return (%y)
+        """,
+        # Casts and opaque nodes are what the interpreter runs.
+        """
+        graph(%x : Tensor):
+          %none : NoneType = prim::Constant()
+          %to : int = jit_amp::deferred[value=15]()
+          %y : Tensor = jit_amp::cast(%x, %to, %none)
+          return (%y)
+        """,
+        # A loop that gives nothing, and one that gives two, is not run at its use.
+        """
+        graph(%x : Tensor, %n : int):
+          %yes : bool = prim::Constant[value=1]()
+          prim::Loop(%n, %yes)
+            block0(%i : int):
+              %y : Tensor = aten::relu_(%x)
+              -> (%yes)
+          return (%x)
+        """,
+        """
+        graph(%n : int):
+          %yes : bool = prim::Constant[value=1]()
+          %a : int, %b : int = prim::Loop(%n, %yes, %n, %n)
+            block0(%i : int, %c : int, %d : int):
+              -> (%yes, %d, %c)
+          return (%a, %b)
+        """,
+        # A branch decides where it stands.
+        """
+        graph(%x : Tensor, %c : bool):
+          %y : Tensor = prim::If(%c)
+            block0():
+              -> (%x)
+            block1():
+              %z : Tensor = aten::relu(%x)
+              -> (%z)
+          return (%y)
+        """,
+        # A task that waits would keep a thread waiting if it were one node.
+        NESTED,
+    ],
+    ids=["straight", "dialect", "no result", "two results", "branch", "waiting task"],
+)
+def test_stays(text: str) -> None:
+    """Nothing that the interpreter would do otherwise."""
+    matching.kept("for_interpreter", text)

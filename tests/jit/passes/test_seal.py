@@ -1,0 +1,318 @@
+"""seal: stock operators for the dialect's; what the facts know is not asked at run time."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import jit_amp
+from jit_amp import _C
+
+from . import matching
+from .matching import TENSOR
+
+FLOAT = "Float(*, *, device=cpu)"
+BFLOAT16 = "BFloat16(*, *, device=cpu)"
+CASTS = ["%bf, %none", "%none, %bf", "%bf, %bf"]
+
+
+def sealed(text: str, *tensors: torch.Tensor) -> torch._C.Graph:
+    """The graph after the pass, which always says that it changes it; verified to be stock."""
+    graph = matching.parse(text, *tensors)
+    assert _C.run_pass("seal", graph, {}, True)
+    assert "jit_amp::" not in str(graph).replace("jit_amp::carried", "")
+    return graph
+
+
+def cast(tensor: str, targets: str = "%bf, %none", more: str = "", result: str = "%c") -> str:
+    return f"""
+    graph(%x : {tensor}):
+      %none : NoneType = prim::Constant()
+      %bf : int = jit_amp::deferred[value=15]()
+      %half : int = jit_amp::deferred[value=5]()
+      %float : int = prim::Constant[value=6]()
+      %c : Tensor = jit_amp::cast(%x, {targets})
+      {more}
+      return ({result})
+    """
+
+
+def count(graph: torch._C.Graph, kind: str) -> int:
+    return sum(node.kind() == kind for node in matching.nodes_of(graph))
+
+
+@pytest.mark.parametrize(
+    ("tensor", "targets"),
+    [(FLOAT, "%bf, %none"), (FLOAT, "%bf, %half"), ("Half(*, device=cpu)", "%bf, %none")],
+)
+def test_decided(tensor: str, targets: str) -> None:
+    """It is sure to be cast: one `aten::to`."""
+    graph = sealed(cast(tensor, targets))
+    [to] = [node for node in matching.nodes_of(graph) if node.kind() == "aten::to"]
+    assert to.inputsAt(1).toIValue() == 15
+    assert next(graph.outputs()).node() == to
+
+
+def test_decided_by_the_device() -> None:
+    """CUDA's target for what is there."""
+    graph = sealed(cast("Float(*, device=cuda:0)", "%bf, %half"))
+    [to] = [node for node in matching.nodes_of(graph) if node.kind() == "aten::to"]
+    assert to.inputsAt(1).toIValue() == 5
+
+
+@pytest.mark.parametrize(
+    ("tensor", "targets"),
+    [
+        (BFLOAT16, "%bf, %none"),  # has the dtype
+        (FLOAT, "%none, %bf"),  # for another device
+        ("Float(*, device=cuda:0)", "%bf, %none"),
+        ("Double(*, device=cpu)", "%bf, %none"),  # autocast leaves float64 alone,
+        ("Long(*, device=cpu)", "%bf, %bf"),  # and what is not of floating point,
+        ("Bool(*)", "%bf, %bf"),  # wherever it is
+        ("ComplexFloat(*)", "%bf, %bf"),
+        ("BFloat16(*)", "%bf, %bf"),
+        ("Float(*, device=meta)", "%bf, %bf"),  # no autocast for it here
+        ("Tensor", "%none, %none"),
+    ],
+)
+def test_idle(tensor: str, targets: str) -> None:
+    """It leaves everything as it is: nothing is left of it."""
+    graph = sealed(cast(tensor, targets))
+    assert count(graph, "aten::to") == 0
+    assert next(graph.outputs()).debugName() == next(graph.inputs()).debugName()
+
+
+@pytest.mark.parametrize("tensor", ["Tensor", "Float(*)"])
+def test_undecided(tensor: str) -> None:
+    """The dtype or device is known at run time only: there it is asked for."""
+    graph = sealed(cast(tensor))
+    assert count(graph, "prim::If") >= 2
+    x = torch.ones(2)
+    assert matching.values_of(graph, x)[0].dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("given", "dtype"),
+    [
+        (torch.float32, torch.bfloat16),
+        (torch.float16, torch.bfloat16),
+        (torch.bfloat16, torch.bfloat16),
+        (torch.float64, torch.float64),
+        (torch.int64, torch.int64),
+        (torch.complex64, torch.complex64),
+    ],
+)
+def test_what_is_asked(given: torch.dtype, dtype: torch.dtype) -> None:
+    """A cast that is not decided does at run time what autocast's does."""
+    graph = sealed(cast("Tensor"))
+    assert matching.values_of(graph, torch.ones(2, dtype=given))[0].dtype == dtype
+
+
+def test_optional() -> None:
+    """None stays None."""
+    graph = sealed("""
+    graph(%x : Tensor?):
+      %none : NoneType = prim::Constant()
+      %bf : int = jit_amp::deferred[value=15]()
+      %c : Tensor? = jit_amp::cast(%x, %bf, %none)
+      return (%c)
+    """)
+    assert matching.values_of(graph, None) == (None,)
+    assert matching.values_of(graph, torch.ones(2))[0].dtype == torch.bfloat16
+
+
+WIDENED = cast(
+    "{tensor}", "%float, %none", "%d : Tensor = jit_amp::cast(%c, {back}, %none)", "%d"
+)
+
+
+def test_round_trip() -> None:
+    """What was widened is what it was: bfloat16, float32, bfloat16."""
+    graph = sealed(
+        WIDENED.replace("{tensor}", BFLOAT16).replace("{back}", "%bf")
+    )
+    assert next(graph.outputs()).debugName() == next(graph.inputs()).debugName()
+
+
+@pytest.mark.parametrize(
+    ("tensor", "back", "casts"),
+    [
+        ("Half(*, device=cpu)", "%bf", 2),  # comes back as another dtype
+        (BFLOAT16, "%half", 2),
+        ("Tensor", "%bf", None),  # may have been anything
+        ("BFloat16(*)", "%bf", None),  # may be on a device where it is not cast
+    ],
+)
+def test_no_round_trip(tensor: str, back: str, casts: int | None) -> None:
+    """The cast back stays."""
+    graph = sealed(WIDENED.replace("{tensor}", tensor).replace("{back}", back))
+    assert next(graph.outputs()).debugName() != next(graph.inputs()).debugName()
+    assert casts is None or count(graph, "aten::to") == casts
+
+
+def test_rounding_is_not_undone() -> None:
+    """The other way, float32, bfloat16, float32, has rounded."""
+    graph = sealed(cast(FLOAT, "%bf, %none", "%d : Tensor = jit_amp::cast(%c, %float, %none)", "%d"))
+    assert count(graph, "aten::to") == 2
+
+
+def test_round_trip_of_what_is_written() -> None:
+    """The wide one was changed in between."""
+    more = "%w : Tensor = aten::relu_(%c)\n      %d : Tensor = jit_amp::cast(%c, %bf, %none)"
+    graph = sealed(cast(BFLOAT16, "%float, %none", more, "%d"))
+    assert count(graph, "aten::to") == 2
+
+
+def test_constant_and_its_part() -> None:
+    """A weight that is read in parts is cast once, whole: it is held once."""
+    graph = sealed(
+        f"""
+    graph(%x : Tensor):
+      %none : NoneType = prim::Constant()
+      %zero : int = prim::Constant[value=0]()
+      %bf : int = jit_amp::deferred[value=15]()
+      %w : {TENSOR}
+      %p : Tensor = aten::select(%w, %zero, %zero)
+      %c : Tensor = jit_amp::cast(%w, %bf, %none)
+      %d : Tensor = jit_amp::cast(%p, %bf, %none)
+      return (%c, %d)
+    """,
+        torch.ones(2, 2),
+    )
+    assert count(graph, "aten::to") == 1
+    whole, part = matching.values_of(graph, torch.ones(1))
+    assert (whole.dtype, part.dtype, part.shape) == (torch.bfloat16, torch.bfloat16, (2,))
+
+
+def test_list_made_here() -> None:
+    """Element by element: one is cast, one is not."""
+    graph = sealed("""
+    graph(%x : Float(*, device=cpu), %z : Long(*, device=cpu)):
+      %none : NoneType = prim::Constant()
+      %zero : int = prim::Constant[value=0]()
+      %bf : int = jit_amp::deferred[value=15]()
+      %l : Tensor[] = prim::ListConstruct(%x, %z)
+      %c : Tensor[] = jit_amp::cast(%l, %bf, %none)
+      return (%c)
+    """)
+    assert count(graph, "aten::to") == 1
+    assert count(graph, "prim::Loop") == 0
+
+
+def test_list_that_is_given() -> None:
+    """Its length is not known: a loop."""
+    graph = sealed("""
+    graph(%l : Tensor[]):
+      %none : NoneType = prim::Constant()
+      %bf : int = jit_amp::deferred[value=15]()
+      %c : Tensor[] = jit_amp::cast(%l, %bf, %none)
+      return (%c)
+    """)
+    [out] = matching.values_of(graph, [torch.ones(1), torch.ones(1, dtype=torch.int64)])
+    assert [each.dtype for each in out] == [torch.bfloat16, torch.int64]
+
+
+WIDEST = """
+graph(%x : {x}, %z : {z}):
+  %none : NoneType = prim::Constant()
+  %cpu : str = prim::Constant[value="cpu"]()
+  %bf : int = jit_amp::deferred[value=15]()
+  %l : Tensor[] = prim::ListConstruct(%x, %z)
+  %w : int? = jit_amp::widest(%l, %bf, %cpu)
+  return (%w)
+"""
+
+
+@pytest.mark.parametrize(
+    ("x", "z", "dtype"),
+    [
+        (FLOAT, BFLOAT16, 6),
+        (BFLOAT16, BFLOAT16, 15),
+        (BFLOAT16, "Double(*, device=cpu)", 15),  # float64 is not looked at
+        (BFLOAT16, "Float(*, device=cuda:0)", 15),  # nor what is elsewhere
+    ],
+)
+def test_widest_known(x: str, z: str, dtype: int) -> None:
+    """A constant."""
+    graph = sealed(WIDEST.format(x=x, z=z))
+    assert next(graph.outputs()).toIValue() == dtype
+
+
+def test_widest_unknown() -> None:
+    """Asked of each, at run time."""
+    graph = sealed(WIDEST.format(x="Tensor", z=BFLOAT16))
+    assert next(graph.outputs()).node().kind() != "prim::Constant"
+
+
+SCOPED = """
+graph(%x : {tensor}):
+  %on : bool = prim::Constant[value=1]()
+  %off : bool = prim::Constant[value=0]()
+  %bf : int = jit_amp::deferred[value=15]()
+  %y : Tensor = jit_amp::scoped[devices="{devices}"]({state}, %x)
+  return (%y)
+with graph(%x : Tensor):
+  %y : Tensor = {call}
+  return (%y)
+"""
+
+
+@pytest.mark.parametrize(
+    ("tensor", "devices", "state", "call"),
+    [
+        ("Float(*, device=cuda:0)", "cpu", "%on, %bf", "aten::matrix_exp(%x)"),
+        ("Float(*, device=cpu)", "cuda", "%on, %bf", "aten::matrix_exp(%x)"),
+        ("Tensor", "cpu", "%off, %bf", "aten::matrix_exp(%x)"),  # a scope that is off
+        ("Tensor", "cpu", "%on, %bf", "aten::relu(%x)"),  # nothing to an operator like this
+    ],
+)
+def test_free_of_its_scope(tensor: str, devices: str, state: str, call: str) -> None:
+    """The node stands by itself where the scope cannot matter to it."""
+    graph = sealed(SCOPED.format(tensor=tensor, devices=devices, state=state, call=call))
+    assert next(graph.outputs()).node().kind() == call[: call.index("(")]
+
+
+@pytest.mark.parametrize("tensor", ["Float(*, device=cpu)", "Float(*)", "Tensor"])
+def test_refused(tensor: str) -> None:
+    """What autocast does to it has no stock operators, or is known at run time only."""
+    text = SCOPED.format(
+        tensor=tensor, devices="cpu", state="%on, %bf", call="aten::matrix_exp(%x)"
+    )
+    graph = matching.parse(text)
+    with pytest.raises(jit_amp.AutocastError, match="`aten::matrix_exp` inside an autocast scope"):
+        _C.run_pass("seal", graph, {}, True)
+
+
+def test_input_check() -> None:
+    """What the facts take for granted, the artefact asks at its beginning."""
+    graph = sealed(cast("Float(*, device=cpu)"))
+    assert matching.values_of(graph, torch.ones(2))[0].dtype == torch.bfloat16
+    for wrong in (torch.ones(2, dtype=torch.float64), torch.ones(())):
+        with pytest.raises(torch.jit.Error, match="has to be Float on cpu"):
+            matching.values_of(graph, wrong)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "graph(%x : Tensor):\n  %y : Tensor = aten::mm(%x, %x)\n  return (%y)",
+        # The author's own cast, and marks.
+        """
+        graph(%x : Tensor, %n : int):
+          %yes : bool = prim::Constant[value=1]()
+          %none : NoneType = prim::Constant()
+          %to : int = prim::Constant[value=15]()
+          %y : Tensor = prim::Loop(%n, %yes, %x)
+            block0(%i : int, %a : Tensor):
+              %b : Tensor = jit_amp::carried(%a)
+              %z : Tensor = aten::to(%b, %to, %yes, %yes, %none)
+              -> (%yes, %z)
+          %r : Tensor = jit_amp::carried(%y)
+          return (%r)
+        """,
+    ],
+    ids=["stock", "marks"],
+)
+def test_nothing_to_seal(text: str) -> None:
+    """Stock operators stay, and nothing is checked of which nothing is taken for granted."""
+    matching.kept("seal", text)
