@@ -1,15 +1,13 @@
 #include "analysis/facts.h"
 
-#include <ATen/native/TypeProperties.h>
 #include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <set>
 
-#include "analysis/observed.h"
+#include "analysis/results.h"
 #include "core/dialect.h"
 #include "core/graphs.h"
 
@@ -21,123 +19,10 @@ using c10::TypeKind;
 
 const Known kNothing;
 
-const auto kCpu = Symbol::aten("cpu");
-const auto kCuda = Symbol::aten("cuda");
 const auto kDict = Symbol::aten("dict");
 const auto kExtend = Symbol::aten("extend");
 const auto kPop = Symbol::aten("pop");
 const auto kReverse = Symbol::aten("reverse");
-
-// More ways in which operands may come are not tried one by one.
-constexpr size_t kMostCombinations = 512;
-
-// What torch.get_default_dtype() may be.
-DTypes default_dtypes() {
-  return DTypes::only(c10::kFloat) | DTypes::only(c10::kDouble) | DTypes::only(c10::kHalf) |
-         DTypes::only(c10::kBFloat16);
-}
-
-// An operand of type promotion: a tensor, or a number.
-struct Promoted {
-  Fact tensor;
-  std::optional<c10::ScalarType> number;
-};
-
-// c10's type promotion of one choice of dtypes and dimensions.
-DTypes promote_one(const std::vector<std::pair<c10::ScalarType, Dims>>& tensors,
-                   const std::vector<c10::ScalarType>& numbers) {
-  at::native::ResultTypeState state;
-  const auto add = [](c10::ScalarType& result, c10::ScalarType dtype) {
-    result = result == c10::ScalarType::Undefined ? dtype : c10::promoteTypes(result, dtype);
-  };
-  bool is_floating = false;
-  for (const auto& [dtype, dims] : tensors) {
-    add(dims == Dims::some ? state.dimResult : state.zeroResult, dtype);
-    is_floating |= c10::isFloatingType(dtype) || c10::isComplexType(dtype);
-  }
-  bool has_floating_number = false;
-  for (const c10::ScalarType dtype : numbers) {
-    add(state.wrappedResult, dtype);
-    has_floating_number |= c10::isFloatingType(dtype);
-  }
-  if (has_floating_number && !is_floating) {
-    return default_dtypes();
-  }
-  return DTypes::only(at::native::result_type(state));
-}
-
-// All results of type promotion over everything that the operands may be.
-DTypes promote_all(const std::vector<Promoted>& operands) {
-  std::vector<c10::ScalarType> numbers;
-  std::vector<std::vector<std::pair<c10::ScalarType, Dims>>> choices;
-  size_t combinations = 1;
-  for (const Promoted& operand : operands) {
-    if (operand.number) {
-      numbers.push_back(*operand.number);
-      continue;
-    }
-    if (operand.tensor.dtypes.is_any()) {
-      return DTypes::any();
-    }
-    auto& choice = choices.emplace_back();
-    for (const c10::ScalarType dtype : operand.tensor.dtypes.list()) {
-      for (const Dims dims : {Dims::none, Dims::some}) {
-        if (operand.tensor.dims == Dims::unknown || operand.tensor.dims == dims) {
-          choice.emplace_back(dtype, dims);
-        }
-      }
-    }
-    combinations *= choice.size();
-    if (combinations == 0 || combinations > kMostCombinations) {
-      return DTypes::any();
-    }
-  }
-  std::optional<DTypes> result;
-  for (size_t number = 0; number < combinations; ++number) {
-    size_t rest = number;
-    std::vector<std::pair<c10::ScalarType, Dims>> chosen;
-    for (const auto& choice : choices) {
-      chosen.push_back(choice[rest % choice.size()]);
-      rest /= choice.size();
-    }
-    const DTypes one = promote_one(chosen, numbers);
-    result = result ? *result | one : one;
-  }
-  return result.value_or(DTypes::any());
-}
-
-DTypes promote(const std::vector<Promoted>& operands) {
-  try {
-    return promote_all(operands);
-  } catch (const c10::Error&) {  // dtypes that have no promotion
-    return DTypes::any();
-  }
-}
-
-// The dtype of a number as type promotion sees it, by its type.
-std::optional<c10::ScalarType> dtype_of_number(const Value* value) {
-  if (const auto constant = toIValue(value); constant && constant->isScalar()) {
-    return constant->toScalar().type();
-  }
-  switch (value->type()->kind()) {
-    case TypeKind::IntType:
-      return c10::kLong;
-    case TypeKind::FloatType:
-      return c10::kDouble;
-    case TypeKind::BoolType:
-      return c10::kBool;
-    case TypeKind::ComplexType:
-      return c10::kComplexDouble;
-    default:
-      return std::nullopt;
-  }
-}
-
-bool holds_tensors(const c10::TypePtr& type) {
-  return type->isSubtypeOf(*c10::OptionalType::ofTensor()) ||
-         type->isSubtypeOf(*c10::ListType::ofTensors()) ||
-         type->isSubtypeOf(*c10::ListType::ofOptionalTensors());
-}
 
 class Analyst {
  public:
@@ -378,9 +263,9 @@ class Analyst {
       if (is_plain(type) && type->kind() != TypeKind::NoneType) {
         known.kind = Known::plain;
       } else if (is_known && type->isSubtypeOf(*c10::TensorType::get())) {
-        known = Known::of_tensor(result(node, *schema, i));
+        known = Known::of_tensor(tensor_result(node, *schema, i, facts));
       } else if (is_known && type->isSubtypeOf(*c10::ListType::ofTensors())) {
-        known = of_list(node, *schema, i);
+        known = list_result(node, *schema, i, facts);
       }
       set(node->output(i), std::move(known));
     }
@@ -446,7 +331,7 @@ class Analyst {
       return of(node->input());
     }
     if (node->kind() == ops::cast) {
-      return cast(of(node->input(0)), node);
+      return cast_result(node, facts);
     }
     if (node->kind() == kDict && node->inputs().empty()) {
       return Known{.kind = Known::dict, .is_fixed = true};
@@ -473,305 +358,6 @@ class Analyst {
       return key ? container.at(*key) : container.element();
     }
     return key && key->isInt() ? container.at(key->toInt()) : container.element();
-  }
-
-  // The result of a cast of an operand.
-  Known cast(const Known& operand, const Node* node) const {
-    Known result = operand;
-    if (operand.kind == Known::list) {
-      for (Known& part : result.parts) {
-        part = cast(part, node);
-      }
-      return result;
-    }
-    if (operand.kind != Known::tensor) {
-      return operand.kind == Known::none ? operand : Known{};
-    }
-    result.fact = cast(operand.fact, node);
-    return result;
-  }
-
-  Fact cast(const Fact& operand, const Node* node) const {
-    Fact result = operand;
-    if (!operand.device) {
-      result.dtypes = DTypes::any();
-      return result;
-    }
-    const Value* target = *operand.device == c10::kCPU    ? node->input(1)
-                          : *operand.device == c10::kCUDA ? node->input(2)
-                                                          : nullptr;
-    if (!target || target->mustBeNone()) {
-      return result;
-    }
-    const DTypes to = asked(target);
-    if (operand.dtypes.is_any() || to.is_any()) {
-      result.dtypes = DTypes::any();
-    } else if (operand.dtypes.within(DTypes::eligible())) {
-      result.dtypes = to;
-    } else if (!(operand.dtypes & DTypes::eligible()).is_empty()) {
-      result.dtypes = operand.dtypes | to;
-    }
-    return result;
-  }
-
-  // The dtypes that a value which is a dtype may stand for.
-  DTypes asked(const Value* dtype) const {
-    const Node* from = dtype->node();
-    if (const auto number = number_of(dtype)) {
-      return DTypes::only(static_cast<c10::ScalarType>(*number));
-    }
-    if (from->kind() == prim::dtype) {
-      return facts.of(from->input()).dtypes;
-    }
-    if (from->kind() == ops::widest) {
-      const auto lower = number_of(from->input(1));
-      if (const auto known = widest_of(from, facts)) {
-        return DTypes::only(*known);
-      }
-      return lower ? DTypes::only(c10::kFloat) | DTypes::only(static_cast<c10::ScalarType>(*lower))
-                   : DTypes::any();
-    }
-    if (from->kind() == prim::unchecked_cast || from->kind() == prim::unchecked_unwrap_optional) {
-      return asked(from->input());
-    }
-    return DTypes::any();
-  }
-
-  // The tensors among a node's operands, those in lists too.
-  void add_tensors(const Known& known, std::vector<Fact>& found) const {
-    if (known.kind == Known::tensor && !known.maybe_none) {
-      found.push_back(known.fact);
-    } else if (known.kind == Known::list && !known.maybe_none) {
-      for (const Known& part : known.parts) {
-        add_tensors(part, found);
-      }
-    } else if (known.kind != Known::none) {
-      found.emplace_back();
-    }
-  }
-
-  std::vector<Fact> tensors_at(const Node* node, size_t operand) const {
-    std::vector<Fact> found;
-    if (operand < node->inputs().size() && holds_tensors(node->input(operand)->type())) {
-      add_tensors(of(node->input(operand)), found);
-    }
-    return found;
-  }
-
-  std::vector<Fact> tensors(const Node* node) const {
-    std::vector<Fact> found;
-    for (size_t i = 0; i < node->inputs().size(); ++i) {
-      const auto more = tensors_at(node, i);
-      found.insert(found.end(), more.begin(), more.end());
-    }
-    return found;
-  }
-
-  static std::optional<size_t> position(const c10::FunctionSchema& schema, const char* name) {
-    const auto at = schema.argumentIndexWithName(name);
-    return at ? std::optional<size_t>(*at) : std::nullopt;
-  }
-
-  static bool is_move(const Node* node) {
-    return node->kind() == aten::to || node->kind() == kCpu || node->kind() == kCuda;
-  }
-
-  // A result of an operator of ATen.
-  Fact result(Node* node, const c10::FunctionSchema& schema, size_t index) const {
-    if (const auto written = written_operand(schema, index)) {
-      const auto operand = tensors_at(node, *written);
-      Fact fact = operand.size() == 1 ? operand[0] : Fact{};
-      fact.dims = dims(node, schema, index);
-      return fact;
-    }
-    return {dtypes(node, schema, index), device(node, schema), dims(node, schema, index)};
-  }
-
-  // The operand that a result is, if it is one that was written to.
-  static std::optional<size_t> written_operand(const c10::FunctionSchema& schema, size_t index) {
-    const auto* returned =
-        index < schema.returns().size() ? schema.returns()[index].alias_info() : nullptr;
-    if (!returned || !returned->isWrite()) {
-      return std::nullopt;
-    }
-    for (size_t i = 0; i < schema.arguments().size(); ++i) {
-      const auto* argument = schema.arguments()[i].alias_info();
-      if (argument && argument->isWrite() && argument->beforeSets() == returned->beforeSets()) {
-        return i;
-      }
-    }
-    return std::nullopt;
-  }
-
-  DTypes dtypes(Node* node, const c10::FunctionSchema& schema, size_t index) const {
-    if (const auto at = position(schema, "dtype"); at && *at < node->inputs().size()) {
-      Value* dtype = node->input(*at);
-      if (!dtype->mustBeNone()) {
-        const bool may_be_none = dtype->type()->kind() == TypeKind::OptionalType;
-        return may_be_none && !number_of(dtype) ? DTypes::any() : asked(dtype);
-      }
-    }
-    if (is_move(node)) {  // TorchScript's own overloads of these have no row
-      const auto other = position(schema, "other");
-      const auto facts = tensors_at(node, other.value_or(0));
-      return facts.size() == 1 ? facts[0].dtypes : DTypes::any();
-    }
-    const Observed* seen = observed(schema.operator_name());
-    return seen && index < seen->dtypes.size() ? by_rule(node, schema, seen->dtypes[index])
-                                               : DTypes::any();
-  }
-
-  DTypes by_rule(Node* node, const c10::FunctionSchema& schema, const DtypeRule& rule) const {
-    if (rule.floats_only) {
-      size_t first = 0;
-      while (first < node->inputs().size() && !holds_tensors(node->input(first)->type())) {
-        ++first;
-      }
-      const auto operands = tensors_at(node, first);
-      const auto is_float = [](const Fact& fact) { return fact.dtypes.within(DTypes::floating()); };
-      if (operands.empty() || !std::all_of(operands.begin(), operands.end(), is_float)) {
-        return DTypes::any();
-      }
-    }
-    switch (rule.kind) {
-      case DtypeRule::fixed:
-        return DTypes::only(static_cast<c10::ScalarType>(rule.dtype));
-      case DtypeRule::standard:
-        return default_dtypes();
-      case DtypeRule::same: {
-        DTypes result = DTypes::any();
-        for (const size_t at : rule.of) {
-          for (const Fact& fact : tensors_at(node, at)) {
-            result = result & fact.dtypes;
-          }
-        }
-        return result.is_empty() ? DTypes::any() : result;
-      }
-      case DtypeRule::promote:
-      case DtypeRule::promote_tensors: {
-        std::vector<Promoted> operands;
-        for (const Fact& fact : tensors(node)) {
-          operands.push_back({fact, std::nullopt});
-        }
-        for (size_t i = 0; rule.kind == DtypeRule::promote && i < schema.arguments().size(); ++i) {
-          const auto& formal = schema.arguments()[i].type();
-          const bool takes_number = formal->kind() == TypeKind::NumberType ||
-                                    (formal->kind() == TypeKind::OptionalType &&
-                                     formal->containedType(0)->kind() == TypeKind::NumberType);
-          if (!takes_number || i >= node->inputs().size() || node->input(i)->mustBeNone()) {
-            continue;
-          }
-          const auto number = dtype_of_number(node->input(i));
-          if (!number) {
-            return DTypes::any();
-          }
-          operands.push_back({{}, number});
-        }
-        return operands.empty() ? DTypes::any() : promote(operands);
-      }
-      default:
-        return DTypes::any();
-    }
-  }
-
-  // Where the result is: where the call says, or where all tensors are.
-  std::optional<c10::DeviceType> device(Node* node, const c10::FunctionSchema& schema) const {
-    if (node->kind() == kCpu) {
-      return c10::kCPU;
-    }
-    if (node->kind() == kCuda) {
-      return c10::kCUDA;
-    }
-    if (const auto at = position(schema, "device"); at && *at < node->inputs().size()) {
-      Value* given = node->input(*at);
-      if (!given->mustBeNone()) {
-        if (const auto constant = toIValue(given); constant && constant->isDevice()) {
-          return constant->toDevice().type();
-        }
-        return given->node()->kind() == prim::device ? facts.of(given->node()->input()).device
-                                                     : std::nullopt;
-      }
-    }
-    const auto operands = tensors(node);
-    if (operands.empty()) {
-      return position(schema, "device") ? std::optional(c10::kCPU) : std::nullopt;
-    }
-    if (node->kind() == aten::to && position(schema, "other")) {
-      return operands.size() == 2 ? operands[1].device : std::nullopt;
-    }
-    const auto first = operands[0].device;
-    const bool same = std::all_of(operands.begin(), operands.end(),
-                                  [&](const Fact& fact) { return fact.device == first; });
-    return same ? first : std::nullopt;
-  }
-
-  Dims dims(Node* node, const c10::FunctionSchema& schema, size_t index) const {
-    for (const char* name : {"size", "shape"}) {  // whose length is the number of dimensions
-      const auto at = position(schema, name);
-      if (at && *at < node->inputs().size() &&
-          node->input(*at)->type()->kind() == TypeKind::ListType) {
-        const Known& sizes = of(node->input(*at));
-        if (sizes.kind == Known::list && sizes.is_fixed) {
-          return sizes.parts.empty() ? Dims::none : Dims::some;
-        }
-        return Dims::unknown;
-      }
-    }
-    if (is_move(node)) {
-      const auto facts = tensors_at(node, 0);
-      return facts.size() == 1 ? facts[0].dims : Dims::unknown;
-    }
-    const Observed* seen = observed(schema.operator_name());
-    if (!seen || index >= seen->dims.size()) {
-      return Dims::unknown;
-    }
-    const DimsRule& rule = seen->dims[index];
-    switch (rule.kind) {
-      case DimsRule::some:
-        return Dims::some;
-      case DimsRule::same: {
-        const auto facts = tensors_at(node, rule.of);
-        return facts.size() == 1 ? facts[0].dims : Dims::unknown;
-      }
-      case DimsRule::any: {
-        const auto facts = tensors(node);
-        const auto is = [&](Dims dims) {
-          return [dims](const Fact& fact) { return fact.dims == dims; };
-        };
-        return std::any_of(facts.begin(), facts.end(), is(Dims::some))   ? Dims::some
-               : std::all_of(facts.begin(), facts.end(), is(Dims::none)) ? Dims::none
-                                                                         : Dims::unknown;
-      }
-      default:
-        return Dims::unknown;
-    }
-  }
-
-  // A list of tensors: the parts of one, or what lists are made of.
-  Known of_list(Node* node, const c10::FunctionSchema& schema, size_t index) const {
-    static const std::array passes_on{aten::add, aten::slice,          aten::list,
-                                      aten::mul, Symbol::aten("copy"), Symbol::aten("sorted"),
-                                      aten::cat};
-    if (holds_tensors(schema.returns()[index].type())) {
-      return Known::all_of(Known::list, Known::of_tensor(result(node, schema, index)));
-    }
-    if (std::find(passes_on.begin(), passes_on.end(), node->kind()) == passes_on.end()) {
-      return {};
-    }
-    std::optional<Known> joined;
-    for (const Value* operand : node->inputs()) {
-      if (operand->type()->kind() != TypeKind::ListType) {
-        continue;
-      }
-      const Known& list = of(operand);
-      if (list.kind != Known::list) {
-        return {};
-      }
-      if (!list.parts.empty()) {
-        joined = joined ? join(*joined, list.element()) : list.element();
-      }
-    }
-    return joined ? Known::all_of(Known::list, *joined) : Known{};
   }
 
   const Graph* graph_;

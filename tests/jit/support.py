@@ -315,3 +315,11 @@ def refusal(function: Callable[..., Any] | nn.Module) -> str:
     with pytest.raises(jit_amp.AutocastError) as raised:
         jit_amp.script(function)
     return re.sub(r'File "[^"]*", line \d+', 'File "FILE", line N', str(raised.value)).rstrip()
+
+
+def matrix(seed: int = 0) -> Tensor:
+    return torch.randn(4, 4, generator=torch.Generator().manual_seed(seed))
+
+
+def dtypes_of(value: Any) -> list[torch.dtype]:
+    return [t.dtype for t in tensors_of(value)]

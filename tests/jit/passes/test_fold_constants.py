@@ -98,7 +98,7 @@ def test_question_in_a_branch() -> None:
 
 
 def test_constants_go_into_tasks() -> None:
-    """A flag handed to a forked task decides about a scope in it; other operands keep their order."""
+    """A flag handed to a forked task decides about a scope in it; the others keep their order."""
     matching.check(
         "fold_constants",
         """

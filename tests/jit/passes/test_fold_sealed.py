@@ -108,7 +108,7 @@ def test_check_that_holds() -> None:
 def test_check_that_always_fails() -> None:
     """Every call would raise it: it is an error now."""
     graph = matching.parse(RAISE.format(text=OURS, condition="%no"))
-    with pytest.raises(jit_amp.AutocastError, match="^jit_amp: no such device"):
+    with pytest.raises(jit_amp.AutocastError, match=r"^jit_amp: no such device"):
         _C.run_pass("fold_sealed", graph, {}, True)
 
 

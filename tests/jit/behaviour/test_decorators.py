@@ -1,0 +1,137 @@
+"""torch.autocast as a decorator: of functions, methods, submodules and helpers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import jit_amp
+
+from ..support import assert_parity, assert_same
+
+
+@torch.autocast("cpu", enabled=False)
+def protected(x: Tensor, w: Tensor) -> Tensor:
+    return functional.linear(x.float(), w)
+
+
+@torch.autocast("cpu", dtype=torch.bfloat16)
+def calls_a_protected_helper(x: Tensor, w: Tensor):
+    return functional.linear(x, w), protected(x, w)
+
+
+@torch.autocast("cpu", dtype=torch.bfloat16)
+@torch.autocast("cpu", enabled=False)
+def decorated_twice(x: Tensor, w: Tensor) -> Tensor:
+    return x @ w
+
+
+def plain(x: Tensor, w: Tensor) -> Tensor:
+    return x @ w
+
+
+decorated_elsewhere = torch.autocast("cpu", dtype=torch.bfloat16)(plain)
+
+
+def uses_both(x: Tensor, w: Tensor):
+    return plain(x, w), decorated_elsewhere(x, w)
+
+
+@torch.autocast("cpu", dtype=torch.bfloat16)
+@torch.jit.script
+def above_script(x: Tensor, w: Tensor) -> Tensor:
+    return x @ w
+
+
+class Protected(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    @torch.autocast("cpu", enabled=False)
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.relu(self.linear(x.float()))
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.linear = Protected(), Protected(), nn.Linear(4, 4)
+
+    @torch.autocast("cpu", dtype=torch.bfloat16)
+    def method(self, x: Tensor) -> Tensor:
+        return self.linear(x)
+
+    def forward(self, x: Tensor):
+        a = self.method(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return a, self.first(x), self.second(x), self.linear(x), protected(x, x)
+
+
+INPUTS = (torch.randn(4, 4), torch.randn(4, 4))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [protected, calls_a_protected_helper, decorated_twice, decorated_elsewhere, uses_both],
+    ids=lambda function: function.__name__,
+)
+def test_a_decorated_function_has_its_scope(function) -> None:
+    assert_parity(function, INPUTS)
+
+
+def test_a_decorator_above_torch_jit_script_has_its_scope() -> None:
+    assert_same(jit_amp.script(above_script)(*INPUTS), above_script(*INPUTS), "above")
+
+
+def test_a_decorator_below_jit_amp_script_has_its_scope() -> None:
+    below = jit_amp.script(torch.autocast("cpu", dtype=torch.bfloat16)(plain))
+    assert below(*INPUTS).dtype is torch.bfloat16
+
+
+def test_decorated_methods_and_submodules_have_their_scopes() -> None:
+    assert_parity(Model(), (torch.randn(4, 4),))
+
+
+def test_a_decorated_module_freezes_with_its_scope() -> None:
+    model, x = Model().eval(), torch.randn(4, 4)
+    with torch.no_grad():
+        assert_same(jit_amp.freeze(model, example_inputs=(x,))(x), model(x), "frozen")
+
+
+def test_a_scope_of_a_decorator_is_saved_with_the_module(tmp_path) -> None:
+    model, x = Model(), torch.randn(4, 4)
+    jit_amp.script(model).save(str(tmp_path / "model.pt"))
+    again = jit_amp.script(torch.jit.load(tmp_path / "model.pt"))
+    assert_same(again(x), model(x), "saved and loaded")
+
+
+def test_scripting_leaves_the_class_as_it_was() -> None:
+    forward = Protected.forward
+    jit_amp.script(Protected())
+    assert Protected.forward is forward
+
+
+def test_an_instances_decorated_forward_has_its_scope() -> None:
+    model, x = nn.Linear(4, 4), torch.randn(2, 4)
+    model.forward = torch.autocast("cpu", dtype=torch.bfloat16)(model.forward)  # type: ignore
+    assert jit_amp.script(model)(x).dtype is model(x).dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize("precision", ["amp", "amp_bf16", "amp_bfloat16", "fp32", None])
+def test_a_scope_around_a_whole_model(precision: str | None) -> None:
+    model, x = nn.Linear(4, 4), torch.randn(2, 4)
+    autocast = jit_amp.get_autocast(precision, device_type="cpu")
+    scripted = jit_amp.script(model, autocast=autocast)
+    with autocast():
+        expected = model(x)
+    for call in range(3):
+        assert_same(scripted(x), expected, f"call {call}")
+    assert_same(jit_amp.script(plain, autocast=autocast)(x, x.t()).dtype, expected.dtype, "plain")
+
+
+def test_a_scope_around_a_whole_model_is_an_autocast() -> None:
+    with pytest.raises(TypeError, match=r"autocast: a torch\.autocast or None, not str"):
+        jit_amp.script(nn.Linear(4, 4), autocast="amp_bf16")

@@ -1,0 +1,103 @@
+"""Custom operators: with an autocast kernel, with none, with a policy that the user states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import jit_amp
+
+from ..support import assert_parity, assert_same
+
+
+@torch.library.custom_op("jit_amp_tests::scaled", mutates_args=())
+def scaled(x: Tensor) -> Tensor:
+    return x * 2
+
+
+@torch.library.custom_op("jit_amp_tests::inner_product", mutates_args=())
+def inner_product(x: Tensor, y: Tensor) -> Tensor:
+    return x @ y
+
+
+@torch.library.custom_op("jit_amp_tests::halved", mutates_args=())
+def halved(x: Tensor) -> Tensor:
+    return x / 2
+
+
+torch.library.register_autocast("jit_amp_tests::halved", "cpu", torch.bfloat16)
+
+
+def without_a_kernel(x: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return torch.ops.jit_amp_tests.scaled(x), torch.ops.jit_amp_tests.inner_product(x, x)
+
+
+def with_a_kernel(x: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return torch.ops.jit_amp_tests.halved(x)
+
+
+@pytest.mark.parametrize("function", [without_a_kernel, with_a_kernel])
+def test_a_custom_operator_is_right_in_process(function: Any) -> None:
+    assert_parity(function, (torch.randn(3, 3),))
+
+
+class Custom(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return torch.ops.jit_amp_tests.halved(x)
+
+
+@pytest.fixture
+def stated() -> Iterator[None]:
+    jit_amp.policy.register("jit_amp_tests::halved", "cpu", "lower")
+    yield
+    jit_amp.policy.register("jit_amp_tests::halved", "cpu", "opaque")
+
+
+def test_a_custom_operator_without_a_policy_is_not_exported() -> None:
+    with pytest.raises(jit_amp.AutocastError, match="`jit_amp_tests::halved`"):
+        jit_amp.freeze(Custom().eval(), example_inputs=(torch.randn(3, 3),))
+
+
+def test_a_stated_policy_is_exported(stated: None) -> None:
+    model, x = Custom().eval(), torch.randn(3, 3)
+    assert_same(jit_amp.freeze(model, example_inputs=(x,))(x), model(x), "frozen")
+
+
+def test_a_stated_policy_is_lowered(stated: None) -> None:
+    assert "jit_amp::cast" in str(jit_amp.lowered_graph(with_a_kernel))
+    assert_parity(with_a_kernel, (torch.randn(3, 3),))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("halved", "cpu", "lower"), "no namespace"),
+        (("a::b", "tpu", "lower"), "'tpu' not of"),
+        (("a::b", "cpu", "lowest"), "'lowest' not of"),
+    ],
+)
+def test_a_wrong_statement_is_refused_by_name(arguments: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        jit_amp.policy.register(*arguments)
+
+
+def test_the_drift_check_says_what_it_found(capsys: pytest.CaptureFixture[str]) -> None:
+    assert jit_amp.policy.main() == 0
+    assert "cpu: " in capsys.readouterr().out
+
+
+def test_the_drift_check_lists_a_kernel_that_the_table_lacks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = dict(jit_amp.policy.table("cpu"))
+    del short["aten::mm"]
+    monkeypatch.setattr(jit_amp.policy._C, "policy_table", lambda device: short)
+    assert jit_amp.policy.main() == 1
+    assert "no policy: aten::mm" in capsys.readouterr().out

@@ -1,0 +1,159 @@
+"""Threads: lowering, first runs and calls under different states at the same time."""
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import jit_amp
+
+from ..support import AMBIENTS, assert_same
+
+THREADS = 8
+CALLS = 10_000
+# Those that eager does not warn of: warnings are filtered per process, not per thread.
+STATES = {
+    "none": contextlib.nullcontext,
+    "bfloat16": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "float16": lambda: torch.autocast("cpu", dtype=torch.float16),
+    "off": lambda: torch.autocast("cpu", enabled=False),
+    "cuda": AMBIENTS["cuda_switched_on"],
+    "both": AMBIENTS["both_switched_on"],
+}
+NAMES = [*STATES, "bfloat16", "float16"]
+
+
+def product(x: Tensor, y: Tensor):
+    return x @ y, torch.is_autocast_enabled("cpu")
+
+
+class Network(nn.Module):
+    """A scope, none, one that is off, a callee, Python, a fork: a state that leaked would show."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.other = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.on = True
+
+    @torch.jit.ignore
+    def python(self, x: Tensor) -> Tensor:
+        return x @ x
+
+    def forward(self, x: Tensor):
+        outside = self.linear(x)
+        forked = torch.jit.fork(product, x, x)
+        with torch.autocast("cpu", dtype=torch.float16, enabled=self.on):
+            half, python = self.other(x), self.python(x)
+        with torch.autocast("cpu", enabled=False):
+            plain, asked = product(x, x)
+        return outside, half, python, plain, asked, torch.jit.wait(forked)
+
+
+def in_threads(work: Callable[[int], Any]) -> None:
+    """Runs `work(0..7)` on as many threads, started at once; what one raises is raised here."""
+    barrier = threading.Barrier(THREADS)
+    raised: list[BaseException] = []
+
+    def run(index: int) -> None:
+        try:
+            barrier.wait()
+            work(index)
+        except BaseException as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if raised:
+        raise raised[0]
+
+
+def test_calls_under_changing_states() -> None:
+    model, x = Network(), torch.randn(4, 4)
+    expected = {}
+    for name, state in STATES.items():
+        with state():
+            expected[name] = model(x)
+    scripted = jit_amp.script(model)
+
+    def calls(index: int) -> None:
+        torch.set_num_threads(1)
+        for count in range(CALLS // THREADS):
+            name = NAMES[(index + count * (1 + index)) % len(NAMES)]
+            with STATES[name]():
+                result = scripted(x)
+            assert_same(result, expected[name], f"thread {index}, call {count}, ambient {name}")
+
+    in_threads(calls)
+
+
+def test_first_runs_race() -> None:
+    model, x = Network(), torch.randn(4, 4)
+    expected = []
+    for name in NAMES:
+        with STATES[name]():
+            expected.append(model(x))
+    for _ in range(20):
+        scripted = jit_amp.script(model)
+
+        def first(index: int, scripted: Any = scripted) -> None:
+            with STATES[NAMES[index]]():
+                assert_same(scripted(x), expected[index], NAMES[index])
+
+        in_threads(first)
+
+
+def test_lowering_races_with_lowering_and_with_runs() -> None:
+    model, x = Network(), torch.randn(4, 4)
+    expected = model(x)
+    shared = jit_amp.script(model)
+
+    def lower_and_run(index: int) -> None:
+        for _ in range(10):
+            own = jit_amp.script(shared if index % 2 else model)
+            assert_same(own(x), expected, "own")
+            assert_same(shared(x), expected, "shared")
+
+    in_threads(lower_and_run)
+
+
+def helper(x: Tensor):
+    return x @ x
+
+
+scripted_helper = jit_amp.script(helper)
+
+
+def calls_the_helper(x: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return scripted_helper(x)
+
+
+def test_a_function_is_switched_while_others_call_it() -> None:
+    caller, x = jit_amp.script(calls_the_helper), torch.randn(4, 4)
+    allowed = {torch.bfloat16: calls_the_helper, torch.float32: helper}
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        lowered = helper(x)
+    seen = set()
+
+    def switch_or_call(index: int) -> None:
+        for count in range(50):
+            if index == 0:
+                jit_amp.ignore_amp(scripted_helper, count % 2 == 0)
+            result = caller(x)
+            seen.add(result.dtype)
+            assert_same(result, lowered if result.dtype is torch.bfloat16 else x @ x, str(count))
+
+    try:
+        in_threads(switch_or_call)
+        jit_amp.ignore_amp(scripted_helper)
+        assert caller(x).dtype is torch.float32
+    finally:
+        jit_amp.ignore_amp(scripted_helper, False)
+    assert caller(x).dtype is torch.bfloat16
+    assert seen <= set(allowed)
