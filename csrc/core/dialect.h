@@ -22,6 +22,8 @@
 //       All of a lowered function: runtime/program.h.
 //   jit_amp::deferred[value=…]() -> int
 //       A constant that no pass folds, until seal does.
+//   jit_amp::hidden(inputs…) -> Tensor
+//       An operator that one of PyTorch's rewritings is not to see, inside one pass.
 //   jit_amp::scoped[Subgraph=…, devices=…](enabled…, dtype…, inputs…) -> …
 //       Runs the subgraph, one opaque node without side effects, under autocast's own dispatch. The
 //       state is among its operands, so equal nodes in different scopes are not equal.
@@ -43,6 +45,7 @@ inline const c10::Symbol loop_done = c10::Symbol::fromQualString("jit_amp::loop_
 inline const c10::Symbol ambient_dtype = c10::Symbol::fromQualString("jit_amp::ambient_dtype");
 inline const c10::Symbol program = c10::Symbol::fromQualString("jit_amp::program");
 inline const c10::Symbol deferred = c10::Symbol::fromQualString("jit_amp::deferred");
+inline const c10::Symbol hidden = c10::Symbol::fromQualString("jit_amp::hidden");
 inline const c10::Symbol scoped = c10::Symbol::fromQualString("jit_amp::scoped");
 inline const c10::Symbol scoped_effect = c10::Symbol::fromQualString("jit_amp::scoped_effect");
 

@@ -13,7 +13,7 @@
 
 namespace jit_amp {
 
-// Returns whether the graph changed. Throws AutocastError.
+// Returns whether the graph may have changed. Throws AutocastError.
 bool fold_sealed(std::shared_ptr<torch::jit::Graph>& graph);
 
 }  // namespace jit_amp

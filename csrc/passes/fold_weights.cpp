@@ -1,5 +1,6 @@
 #include "passes/fold_weights.h"
 
+#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/frozen_conv_folding.h>
 #include <torch/csrc/jit/passes/frozen_linear_folding.h>
 
@@ -63,12 +64,26 @@ std::vector<Node*> hide_tensors(Graph& graph) {
   return hidden;
 }
 
+// A batch norm of the batch's own statistics is none of the weight's: PyTorch folds it all the
+// same.
+void hide_training(Graph& graph, std::vector<Node*>& hidden) {
+  constexpr size_t kTraining = 5;  // of aten::batch_norm
+  for (Node* node : all_nodes(graph)) {
+    if (node->kind() == aten::batch_norm && constant_as<bool>(node->input(kTraining)) != false) {
+      hidden.push_back(
+          node->owningGraph()->create(ops::carried, {node->input(0)}, 1)->insertBefore(node));
+      node->replaceInput(0, hidden.back()->output());
+    }
+  }
+}
+
 }  // namespace
 
 bool fold_weights(std::shared_ptr<Graph>& graph) {
   std::vector<TakenCast> taken;
   take_weight_casts(graph->block(), taken);
-  const auto hidden = taken.empty() ? std::vector<Node*>() : hide_tensors(*graph);
+  auto hidden = taken.empty() ? std::vector<Node*>() : hide_tensors(*graph);
+  hide_training(*graph, hidden);
   FoldFrozenConvBatchnorm(graph);
   FoldFrozenLinearBatchnorm(graph);
   FoldFrozenConvAddOrSub(graph);

@@ -4,7 +4,8 @@
 // weight is a constant. A cast between the two would hide the weight from it, and a weight that was
 // rounded first would lose accuracy. So the casts are taken off, PyTorch folds, and the casts are
 // put on what it has made. A tensor that is added to a reduced result decides about its dtype, and
-// is left.
+// is left; so is a batch norm in training mode, which PyTorch's own folding takes for one that is
+// not.
 //
 // Changes results by about the rounding of the weights.
 #pragma once
@@ -15,7 +16,7 @@
 
 namespace jit_amp {
 
-// Returns whether the graph changed.
+// Returns whether the graph may have changed.
 bool fold_weights(std::shared_ptr<torch::jit::Graph>& graph);
 
 }  // namespace jit_amp

@@ -12,18 +12,22 @@ namespace {
 
 using namespace torch::jit;
 
-void keep_loops_apart(Graph& graph) {
+bool keep_loops_apart(Graph& graph) {
+  bool changed = false;
   for (Node* node : all_nodes(graph)) {
     if (node->kind() == prim::Loop && node->outputs().size() == 1) {
       node->owningGraph()->create(ops::loop_done, 0)->insertAfter(node);
+      changed = true;
     }
   }
+  return changed;
 }
 
 // A task runs in an executor of PyTorch's choice, which differentiates parts of the graph itself
 // (see attach.cpp). So a task becomes one node that runs what was in it. Not one that starts or
 // awaits tasks: it would keep a thread waiting.
-void keep_tasks_whole(Graph& graph) {
+bool keep_tasks_whole(Graph& graph) {
+  bool changed = false;
   std::vector<Node*> forks;
   for (Node* node : all_nodes(graph)) {
     if (node->kind() == prim::fork) {
@@ -53,16 +57,18 @@ void keep_tasks_whole(Graph& graph) {
       whole->registerOutput(node->output(i));
     }
     fork->g_(attr::Subgraph, whole);
+    changed = true;
   }
+  return changed;
 }
 
 }  // namespace
 
 bool for_interpreter(Graph& graph) {
-  unmark_loops(graph);
-  keep_loops_apart(graph);
-  keep_tasks_whole(graph);
-  return true;
+  bool changed = unmark_loops(graph);
+  changed |= keep_loops_apart(graph);
+  changed |= keep_tasks_whole(graph);
+  return changed;
 }
 
 }  // namespace jit_amp

@@ -3,8 +3,10 @@
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/graph_rewrite_helper.h>
 
+#include <algorithm>
 #include <vector>
 
+#include "core/dialect.h"
 #include "core/graphs.h"
 
 namespace jit_amp {
@@ -38,6 +40,33 @@ void make_lists_constant(Graph& graph) {
   }
 }
 
+Node* renamed(Node* node, Symbol kind) {
+  Node* other = node->owningGraph()->create(kind, node->inputs(), 1)->insertBefore(node);
+  other->copyMetadata(node);
+  other->copyAttributes(*node);
+  other->output()->setType(node->output()->type());
+  node->output()->replaceAllUsesWith(other->output());
+  node->destroy();
+  return other;
+}
+
+// Hides convolutions of which a list or a switch is known at run time only: PyTorch's rewriting
+// takes it that all of them are constants.
+std::vector<Node*> hide_unknown(Graph& graph) {
+  constexpr size_t kTensors = 3;  // of aten::_convolution: input, weight, bias
+  std::vector<Node*> hidden;
+  for (Node* node : all_nodes(graph)) {
+    const auto is_unknown = [](const Value* value) { return !toIValue(value); };
+    if (node->kind() == aten::_convolution) {
+      const auto rest = node->inputs().slice(kTensors);
+      if (std::any_of(rest.begin(), rest.end(), is_unknown)) {
+        hidden.push_back(renamed(node, ops::hidden));
+      }
+    }
+  }
+  return hidden;
+}
+
 }  // namespace
 
 bool name_convolutions(const std::shared_ptr<torch::jit::Graph>& graph) {
@@ -51,8 +80,12 @@ bool name_convolutions(const std::shared_ptr<torch::jit::Graph>& graph) {
   }
   if (is_traced) {
     make_lists_constant(*graph);
+    const auto hidden = hide_unknown(*graph);
     for (auto& each : graphs) {
       graph_rewrite_helper::replaceConvolutionWithAtenConv(each);
+    }
+    for (Node* node : hidden) {
+      renamed(node, aten::_convolution);
     }
   }
   return is_traced;

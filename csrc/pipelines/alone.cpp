@@ -92,6 +92,9 @@ void print(std::ostream& out, const Known& known) {
 
 bool run_alone(const std::string& name, Context& context) {
   const Pass& pass = find(name);
+  if (pass.needs == Phase::source) {
+    throw std::invalid_argument("jit_amp: `" + name + "` takes a function, not a graph");
+  }
   if (context.graph) {
     verify(*context.graph, pass.needs, "a test's graph");
     context.inputs = inputs_by_type(*context.graph);

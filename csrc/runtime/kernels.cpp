@@ -180,6 +180,12 @@ const torch::jit::RegisterOperators operators({
         },
         c10::AliasAnalysisKind::CONSERVATIVE),
     Operator(ops::deferred, make_deferred, c10::AliasAnalysisKind::CONSERVATIVE),
+    Operator(
+        ops::hidden,
+        [](const Node*) -> Operation {
+          return [](Stack&) { TORCH_CHECK(false, "jit_amp: an operator is hidden that runs"); };
+        },
+        c10::AliasAnalysisKind::CONSERVATIVE),
     Operator(ops::scoped, make_scoped, c10::AliasAnalysisKind::PURE_FUNCTION),
     Operator(ops::scoped_effect, make_scoped, c10::AliasAnalysisKind::CONSERVATIVE),
 });

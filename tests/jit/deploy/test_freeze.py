@@ -377,3 +377,24 @@ def test_a_write_that_is_read_is_kept(n: int) -> None:
         given, expected = torch.eye(2), torch.eye(2)
         assert_same(frozen(given, n), module(expected, n), "result")
         assert_same(given, expected, "the caller's")
+
+
+class NormOfTheBatch(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("variance", torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.conv(x)
+            return torch.batch_norm(y, None, None, self.mean, self.variance, True, 0.1, 1e-5, True)
+
+
+@torch.no_grad()
+def test_a_batch_norm_of_the_batch_is_not_folded() -> None:
+    module, x = NormOfTheBatch().eval(), torch.randn(2, 3, 8, 8)
+    frozen = jit_amp.freeze(module)
+    for _ in range(3):
+        assert_same(frozen(x), module(x), "folding")

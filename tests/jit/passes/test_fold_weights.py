@@ -160,3 +160,13 @@ def test_no_weights() -> None:
           return (%y)
         """,
     )
+
+
+@pytest.mark.parametrize("training", ["%yes", "%switch"])
+def test_a_batch_norm_in_training_mode_stays(training: str) -> None:
+    """It takes the batch's own statistics, which no weight can hold. PyTorch's folding takes it."""
+    norm = NORM.replace("%no,", f"{training},")
+    text = graph(f"  %y : Tensor = {norm}").replace(
+        "(%x : Tensor)", "(%x : Tensor, %switch : bool)"
+    )
+    matching.kept("fold_weights", text, *tensors())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from jit_amp import _C
+
 from . import matching
 from .ir import check, unchanged
 
@@ -143,3 +145,24 @@ def test_others_stay(call: str) -> None:
           return (%y)
         """,
     )
+
+
+@pytest.mark.parametrize(
+    "stride, transposed", [("%given", "%no"), ("%ones", "%switch")], ids=["list", "switch"]
+)
+def test_what_is_known_at_run_time_only_stays(stride: str, transposed: str) -> None:
+    """PyTorch's rewriting takes it for a constant, and fails; the one beside it is named."""
+    graph = matching.parse(
+        f"""
+        graph(%x : Tensor, %given : int[], %switch : bool):
+          %none : NoneType = prim::Constant()
+          %no : bool = prim::Constant[value=0]()
+          %one : int = prim::Constant[value=1]()
+          %ones : int[] = prim::Constant[value=[1, 1]]()
+          %y : Tensor = aten::_convolution(%x, %x, %none, {stride}, %ones, %ones, {transposed}, %ones, %one, %no, %no, %no, %no)
+          %z : Tensor = aten::_convolution(%y, %x, %none, %ones, %ones, %ones, %no, %ones, %one, %no, %no, %no, %no)
+          return (%z)
+        """  # noqa: E501
+    )
+    assert _C.run_pass("name_convolutions", graph, {}, False)
+    assert matching.operators(graph) == ["aten::_convolution", "aten::conv2d"]
