@@ -190,3 +190,22 @@ def test_one_result_twice() -> None:
 def test_two_results() -> None:
     """On one way they are two."""
     unchanged("answer_questions", SAME.format(checks="", other="%z"))
+
+
+@pytest.mark.parametrize("call", ["aten::__is__(%y, %none)", "aten::__isnot__(%none, %y)"])
+def test_what_may_be_none_is_asked(call: str) -> None:
+    """A tensor on one way, None on the other."""
+    unchanged(
+        "answer_questions",
+        f"""
+        graph(%x : Float(*, device=cpu), %given : bool):
+          %none : NoneType = prim::Constant()
+          %y : Tensor? = prim::If(%given)
+            block0():
+              -> (%x)
+            block1():
+              -> (%none)
+          %z : bool = {call}
+          return (%z)
+        """,
+    )

@@ -314,3 +314,24 @@ def test_input_check() -> None:
 def test_nothing_to_seal(text: str) -> None:
     """Stock operators stay, and nothing is checked of which nothing is taken for granted."""
     matching.kept("seal", text)
+
+
+def test_float64_on_one_way_is_asked_about() -> None:
+    """What is float32 or float64 is cast or not: a plain `aten::to` would round the float64."""
+    text = f"""
+    graph(%x : {FLOAT}, %wide : Double(*, *, device=cpu), %which : bool):
+      %none : NoneType = prim::Constant()
+      %bf : int = jit_amp::deferred[value=15]()
+      %y : Tensor = prim::If(%which)
+        block0():
+          -> (%x)
+        block1():
+          -> (%wide)
+      %c : Tensor = jit_amp::cast(%y, %bf, %none)
+      return (%c)
+    """
+    graph = sealed(text)
+    x, wide = torch.rand(2, 2), torch.rand(2, 2, dtype=torch.float64)
+    for which, dtype in ((True, torch.bfloat16), (False, torch.float64)):
+        [result] = matching.values_of(graph, x, wide, which)
+        assert result.dtype is dtype
