@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -14,11 +14,12 @@ from jit_amp._script import _scripted
 
 
 def freeze(
-    module: torch.nn.Module,
+    mod: torch.nn.Module,
     preserved_attrs: list[str] | None = None,
-    *,
-    example_inputs: Sequence[Any] | None = None,
     optimize_numerics: bool = True,
+    *,
+    example_inputs: Any = None,
+    example_kwarg_inputs: Mapping[str, Any] | None = None,
 ) -> Any:
     """Freezes a module, as ``torch.jit.freeze`` does, with its autocast scopes resolved.
 
@@ -28,22 +29,25 @@ def freeze(
     part of it already.
 
     Args:
-        module: an ``nn.Module`` or ``ScriptModule`` in eval mode. It stays as it is.
+        mod: an ``nn.Module`` or ``ScriptModule`` in eval mode. It stays as it is.
         preserved_attrs: attributes and methods to keep besides ``forward``.
-        example_inputs: a tuple of positional arguments of ``forward``, or a list of such tuples;
-            their tensors may stand in lists, tuples and dictionaries. With them, dtypes and devices
-            are known and casts are plain or absent; the result then refuses tensors of other dtypes
-            or devices than the examples', and shapes are free. Without, what is unknown is asked at
-            run time, which is right for every input and slower.
         optimize_numerics: whether batch norms, and arithmetic with numbers, are folded into
             convolutions and linear layers before the weights are rounded.
+        example_inputs: a tuple of arguments of ``forward``; or a tensor, if that is the only one;
+            or a dictionary of arguments by name; or a list of any of these, for several examples.
+            Their tensors may stand in lists, tuples and dictionaries. With examples, dtypes and
+            devices are known and casts are plain or absent; the result refuses tensors of other
+            dtypes or devices than the examples', and shapes are free. Without, what is unknown is
+            asked at run time, which is right for every input and slower.
+        example_kwarg_inputs: a dictionary of arguments by name, besides those of the one example.
 
     Raises:
         AutocastError: a scope that cannot be known when compiling, or an operator in a scope that
             cannot be exported, with the line.
+        TypeError: an example does not fit ``forward``; its signature is in the message.
         RuntimeError: the module is in training mode; what ``torch.jit.freeze`` raises.
     """
-    scripted, examples = _taken(module, example_inputs)
+    scripted, examples = _taken(mod, example_inputs, example_kwarg_inputs)
     with torch.random.fork_rng(enabled=bool(examples)):
         frozen = _C.freeze_module(
             scripted._c, list(preserved_attrs or []), examples, optimize_numerics
@@ -55,7 +59,8 @@ def optimize_for_inference(
     mod: torch.nn.Module,
     other_methods: list[str] | None = None,
     *,
-    example_inputs: Sequence[Any] | None = None,
+    example_inputs: Any = None,
+    example_kwarg_inputs: Mapping[str, Any] | None = None,
 ) -> Any:
     """What ``torch.jit.optimize_for_inference`` does, with the results that eager autocast gives.
 
@@ -66,7 +71,8 @@ def optimize_for_inference(
     Args:
         mod: a frozen module, which is changed; any other is frozen first, in eval mode.
         other_methods: the methods besides ``forward``.
-        example_inputs: as :func:`freeze` takes them, for a module that is not frozen.
+        example_inputs, example_kwarg_inputs: as :func:`freeze` takes them, for a module that is not
+            frozen.
 
     Returns:
         A module for this machine and this build of PyTorch. It cannot be saved.
@@ -76,7 +82,12 @@ def optimize_for_inference(
     """
     methods = list(other_methods or [])
     if not isinstance(mod, ScriptModule) or hasattr(mod, "training"):
-        mod = freeze(mod.eval(), methods, example_inputs=example_inputs)
+        mod = freeze(
+            mod.eval(),
+            methods,
+            example_inputs=example_inputs,
+            example_kwarg_inputs=example_kwarg_inputs,
+        )
     for name in ("forward", *methods):
         graph = getattr(mod, name).graph
         torch._C._jit_pass_fuse_frozen_conv_add_relu(graph)
@@ -84,12 +95,17 @@ def optimize_for_inference(
     return mod
 
 
-def facts(module: torch.nn.Module, example_inputs: Sequence[Any]) -> torch._C.Graph:
+def facts(
+    module: torch.nn.Module,
+    example_inputs: Any = None,
+    *,
+    example_kwarg_inputs: Mapping[str, Any] | None = None,
+) -> torch._C.Graph:
     """What :func:`freeze` knows of each value when it decides about casts, as a graph to print.
 
     Args:
         module: an ``nn.Module`` or ``ScriptModule`` in eval mode. It stays as it is.
-        example_inputs: a tuple of positional arguments of ``forward``, or a list of such tuples.
+        example_inputs, example_kwarg_inputs: as :func:`freeze` takes them.
 
     Returns:
         The graph of ``forward`` with scopes resolved, constants folded and all casts in it. Where
@@ -99,13 +115,15 @@ def facts(module: torch.nn.Module, example_inputs: Sequence[Any]) -> torch._C.Gr
     Raises:
         AutocastError, RuntimeError: as :func:`freeze`.
     """
-    scripted, examples = _taken(module, example_inputs)
+    scripted, examples = _taken(module, example_inputs, example_kwarg_inputs)
     with torch.random.fork_rng():
         return _C.facts(scripted._c, examples)
 
 
-def _taken(module: torch.nn.Module, example_inputs: Any) -> tuple[Any, list[tuple[Any, ...]]]:
-    """The scripted module, and the examples as a list."""
+def _taken(
+    module: torch.nn.Module, example_inputs: Any, example_kwarg_inputs: Mapping[str, Any] | None
+) -> tuple[Any, list[tuple[Any, ...]]]:
+    """The scripted module, and the examples: all arguments of forward, in their order."""
     scripted = _scripted(module)
     if not isinstance(scripted, ScriptModule):
         raise TypeError(f"jit_amp.freeze takes a module, not {type(module).__name__}")
@@ -113,10 +131,59 @@ def _taken(module: torch.nn.Module, example_inputs: Any) -> tuple[Any, list[tupl
         raise RuntimeError(
             "jit_amp.freeze takes a module in eval mode: call .eval() on it before freezing"
         )
-    if example_inputs is None:
-        examples: list[tuple[Any, ...]] = []
-    elif isinstance(example_inputs, list):
-        examples = [tuple(example) for example in example_inputs]
-    else:
-        examples = [tuple(example_inputs)]
+    given = example_inputs if isinstance(example_inputs, list) else [example_inputs]
+    if example_kwarg_inputs is not None and len(given) != 1:
+        raise TypeError(
+            "example_kwarg_inputs are of one example: give a list of dictionaries as example_inputs"
+        )
+    examples = []
+    for example in given:
+        if example is None and example_kwarg_inputs is None:
+            continue
+        examples.append(_arguments(scripted, example, example_kwarg_inputs or {}))
+    try:
+        _C.check_examples(scripted._c, examples)
+    except RuntimeError as error:  # PyTorch says which argument is of which type, and forward's
+        raise TypeError(f"an example that forward does not take: {error}") from None
     return scripted, examples
+
+
+def _arguments(scripted: Any, example: Any, by_name: Mapping[str, Any]) -> tuple[Any, ...]:
+    """One example as all arguments of forward, defaults included."""
+    schema = scripted._c._get_method("forward").schema
+    formals = schema.arguments[1:]  # without self
+    if isinstance(example, Mapping):
+        positional, named = (), {**example, **by_name}
+    else:
+        several = isinstance(example, (tuple, list))
+        positional = tuple(example) if several else () if example is None else (example,)
+        named = dict(by_name)
+    wrong = _misfit(formals, positional, named)
+    if wrong:
+        takes = ", ".join(
+            f"{f.name}: {f.type.annotation_str}"
+            + (f" = {f.default_value}" if f.has_default_value() else "")
+            for f in formals
+        )
+        raise TypeError(f"{wrong}: forward takes ({takes})")
+    arguments = list(positional)
+    for formal in formals[len(positional) :]:
+        arguments.append(named.get(formal.name, formal.default_value))
+    return tuple(arguments)
+
+
+def _misfit(formals: Any, positional: tuple[Any, ...], named: Mapping[str, Any]) -> str:
+    """What is wrong with the number and the names of an example's arguments, if anything."""
+    names = [formal.name for formal in formals]
+    if len(positional) > len(names):
+        return f"an example of {len(positional)} arguments"
+    if unknown := [name for name in named if name not in names]:
+        return f"an example with an argument `{unknown[0]}`"
+    if twice := [name for name in names[: len(positional)] if name in named]:
+        return f"an example with `{twice[0]}` by position and by name"
+    missing = [
+        formal.name
+        for formal in formals[len(positional) :]
+        if formal.name not in named and not formal.has_default_value()
+    ]
+    return f"an example without `{missing[0]}`" if missing else ""

@@ -48,12 +48,9 @@ def _freeze(
     mod: Any,
     preserved_attrs: list[str] | None = None,
     optimize_numerics: bool = True,
-    *,
-    example_inputs: Any = None,
+    **examples: Any,
 ) -> Any:
-    return freeze(
-        mod, preserved_attrs, example_inputs=example_inputs, optimize_numerics=optimize_numerics
-    )
+    return freeze(mod, preserved_attrs, optimize_numerics, **examples)
 
 
 @functools.wraps(_originals["load"])
@@ -63,9 +60,9 @@ def _load(*args: Any, **kwargs: Any) -> Any:
 
 @functools.wraps(_originals["optimize_for_inference"])
 def _optimize_for_inference(
-    mod: Any, other_methods: list[str] | None = None, *, example_inputs: Any = None
+    mod: Any, other_methods: list[str] | None = None, **examples: Any
 ) -> Any:
-    return optimize_for_inference(mod, other_methods, example_inputs=example_inputs)
+    return optimize_for_inference(mod, other_methods, **examples)
 
 
 _OURS = {

@@ -436,6 +436,15 @@ Facts find_facts(const std::shared_ptr<torch::jit::Graph>& graph,
   return std::move(analyst.facts);
 }
 
+bool tells_more(torch::jit::Graph& graph, const Facts& more, const Facts& less) {
+  const auto nodes = all_nodes(graph);
+  return std::any_of(nodes.begin(), nodes.end(), [&](const Node* node) {
+    return std::any_of(node->outputs().begin(), node->outputs().end(), [&](const Value* value) {
+      return !(more.of(value).dtypes == less.of(value).dtypes);
+    });
+  });
+}
+
 std::optional<c10::ScalarType> widest_of(const torch::jit::Node* widest, const Facts& facts) {
   const auto number = number_of(widest->input(1));
   const auto name = constant_as<std::string>(widest->input(2));

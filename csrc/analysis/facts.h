@@ -47,6 +47,9 @@ class Facts {
 // `inputs`: what holds for the graph's inputs, in their order; of those left out nothing is known.
 Facts find_facts(const std::shared_ptr<torch::jit::Graph>& graph, const std::vector<Known>& inputs);
 
+// Whether `more` has a dtype for a tensor of the graph of which `less` has another or none.
+bool tells_more(torch::jit::Graph& graph, const Facts& more, const Facts& less);
+
 // The dtype that a `jit_amp::widest` node gives, if it is the same for all operands that may come.
 std::optional<c10::ScalarType> widest_of(const torch::jit::Node* widest, const Facts& facts);
 

@@ -1,5 +1,7 @@
 #include "analysis/inputs.h"
 
+#include <c10/core/ScalarType.h>
+
 #include <algorithm>
 #include <cctype>
 
@@ -56,6 +58,30 @@ bool has_literal(const c10::IValue& key) {
   });
 }
 
+// Dtypes by their Python names, in the order of c10::ScalarType.
+constexpr const char* kDtypes[] = {"uint8",     "int8",      "int16",      "int32",
+                                   "int64",     "float16",   "float32",    "float64",
+                                   "complex32", "complex64", "complex128", "bool",
+                                   "quantized", "quantized", "quantized",  "bfloat16"};
+
+std::string name_of_dtype(c10::ScalarType dtype) {
+  const auto number = static_cast<size_t>(dtype);
+  return number < std::size(kDtypes) ? kDtypes[number] : c10::toString(dtype);
+}
+
+// An expression in TorchScript: what a tensor is, to be told where it is another than expected.
+std::string told(const std::string& tensor) {
+  std::string names;
+  for (const char* name : kDtypes) {
+    names += c10::str("\"", name, "\", ");
+  }
+  return c10::str("[", names, "\"another dtype\"][min(", tensor, ".dtype, ", std::size(kDtypes),
+                  ")] + \" on \" + (", tensor, ".device.type if ", tensor,
+                  ".dtype != ", static_cast<int>(c10::ScalarType::Undefined),
+                  " else \"no device\") + (\", without dimensions\" if ", tensor,
+                  ".dim() == 0 else \"\")");
+}
+
 class Writer {
  public:
   explicit Writer(bool by_example) : by_example_(by_example) {}
@@ -71,9 +97,10 @@ class Writer {
       const bool is_none = input.kind == Known::none;
       const std::string given = fresh();
       line(depth, c10::str(given, " = ", value));
-      require(depth, c10::str(given, is_none ? " is None" : " is not None"), name,
-              is_none ? "None" : "given");
-      if (!is_none) {
+      if (is_none) {
+        require(depth, given + " is None", name, "None", "\"something\"");
+      } else {
+        require(depth, given + " is not None", name, "something", "\"None\"");
         check(input, optional->getElementType(), given, name, depth);
       }
       return;
@@ -90,22 +117,17 @@ class Writer {
         }
         return;
       case Known::list:
-        require(depth,
-                c10::str("(len(", value, ") == 0) == ", input.parts.empty() ? "True" : "False"),
-                name, input.parts.empty() ? "empty" : "not empty");
-        if (!input.parts.empty()) {
+        if (input.parts.empty()) {
+          require(depth, c10::str("len(", value, ") == 0"), name, "an empty list",
+                  c10::str("\"one of \" + str(len(", value, "))"));
+        } else {
+          require(depth, c10::str("len(", value, ") != 0"), name, "a list with elements",
+                  "\"an empty one\"");
           check_each(input.parts[0], types[0], value, name, depth);
         }
         return;
       case Known::dict:
-        require(depth, c10::str("len(", value, ") == ", input.keys.size()), name,
-                c10::str("a dictionary of ", input.keys.size()));
-        for (size_t i = 0; i < input.keys.size(); ++i) {
-          const std::string key = literal(input.keys[i]);
-          require(depth, c10::str(key, " in ", value), name, c10::str("with a key ", key));
-          check(input.parts[i], types[1], c10::str(value, "[", key, "]"),
-                c10::str(name, "[", key, "]"), depth);
-        }
+        check_dict(input, types, value, name, depth);
         return;
       default:
         return;
@@ -113,6 +135,27 @@ class Writer {
   }
 
  private:
+  void check_dict(const Known& input, at::ArrayRef<c10::TypePtr> types, const std::string& value,
+                  const std::string& name, size_t depth) {
+    std::vector<std::string> keys;
+    for (const c10::IValue& key : input.keys) {
+      keys.push_back(literal(key));
+    }
+    const std::string expected =
+        keys.empty() ? "an empty dictionary"
+                     : c10::str("a dictionary with the keys ", c10::Join(", ", keys));
+    const std::string came = c10::str("\"one with \" + str(list(", value, ".keys()))");
+    std::string condition = c10::str("len(", value, ") == ", keys.size());
+    for (const std::string& key : keys) {
+      condition += c10::str(" and ", key, " in ", value);
+    }
+    require(depth, condition, name, expected, came);
+    for (size_t i = 0; i < keys.size(); ++i) {
+      check(input.parts[i], types[1], c10::str(value, "[", keys[i], "]"),
+            c10::str(name, "[", keys[i], "]"), depth);
+    }
+  }
+
   void check_tensor(const Fact& fact, const std::string& value, const std::string& name,
                     size_t depth) {
     std::vector<std::string> conditions;
@@ -120,11 +163,11 @@ class Writer {
     std::vector<std::string> names;
     for (const c10::ScalarType dtype :
          fact.dtypes.is_any() ? std::vector<c10::ScalarType>() : fact.dtypes.list()) {
-      dtypes.push_back(c10::str("(", value, ".dtype == ", static_cast<int>(dtype), ")"));
-      names.emplace_back(c10::toString(dtype));
+      dtypes.push_back(c10::str(value, ".dtype == ", static_cast<int>(dtype)));
+      names.push_back(name_of_dtype(dtype));
     }
     if (!dtypes.empty()) {
-      conditions.push_back(c10::str("(", c10::Join(" | ", dtypes), ")"));
+      conditions.push_back(c10::str("(", c10::Join(" or ", dtypes), ")"));
     }
     if (fact.device) {
       const std::string device = c10::DeviceTypeName(*fact.device, true);
@@ -133,16 +176,18 @@ class Writer {
                                         : c10::str("(", value, ".device.type == '", device, "')"));
     }
     if (fact.dims != Dims::unknown) {
-      conditions.push_back(
-          c10::str("(", value, fact.dims == Dims::none ? ".dim() == 0)" : ".dim() != 0)"));
+      conditions.push_back(c10::str(value, ".dim() ", fact.dims == Dims::none ? "==" : "!=", " 0"));
     }
     if (conditions.empty()) {
       return;
     }
-    require(depth, c10::Join(" & ", conditions), name,
+    require(depth, c10::Join(" and ", conditions), name,
             c10::str(names.empty() ? "a tensor" : c10::Join(" or ", names),
                      fact.device ? c10::str(" on ", c10::DeviceTypeName(*fact.device, true)) : "",
-                     fact.dims == Dims::none ? ", without dimensions" : ""));
+                     fact.dims == Dims::none   ? ", without dimensions"
+                     : fact.dims == Dims::some ? ", with dimensions"
+                                               : ""),
+            told(value));
   }
 
   void check_each(const Known& part, const c10::TypePtr& type, const std::string& value,
@@ -158,15 +203,23 @@ class Writer {
     }
   }
 
+  // `came` is an expression in TorchScript: what is there instead of what was expected.
   void require(size_t depth, const std::string& condition, const std::string& name,
-               const std::string& was) {
-    const std::string message =
-        by_example_
-            ? c10::str("this module was frozen by jit_amp with an example whose `", name, "` is ",
-                       was, ": freeze it with an example of the other kind too, or with none")
-            : c10::str("`", name, "` has to be ", was,
-                       ", as the weights are: this module was frozen by jit_amp");
-    line(depth, c10::str("assert ", condition, ", \"", message, "\""));
+               const std::string& expected, const std::string& came) {
+    const std::string advice =
+        by_example_ ? "This module was frozen by jit_amp with an example of that kind: freeze it "
+                      "with one of the other kind too, or with none"
+                    : "This module was frozen by jit_amp, and its weights are of that kind";
+    line(depth, c10::str("assert ", condition, ", \"jit_amp: `", escaped(name), "`: expected ",
+                         escaped(expected), ", got \" + ", came, " + \"\\n", advice, "\""));
+  }
+
+  static std::string escaped(const std::string& text) {
+    std::string result;
+    for (const char c : text) {
+      result += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+    }
+    return result;
   }
 
   std::string fresh() { return c10::str("v", count_++); }
@@ -276,6 +329,16 @@ std::vector<Known> inputs_of(const torch::jit::Graph& graph,
       known = join_inputs(known, read_input(example[i - 1], type));
     }
     inputs.push_back(std::move(known));
+  }
+  return inputs;
+}
+
+std::vector<Known> without_dims(std::vector<Known> inputs) {
+  for (Known& input : inputs) {
+    if (input.kind != Known::module) {  // constants are what they are
+      input.fact.dims = Dims::unknown;
+      input.parts = without_dims(std::move(input.parts));
+    }
   }
   return inputs;
 }

@@ -30,4 +30,7 @@ std::string check_of(const Known& input, const c10::TypePtr& type, const std::st
 std::vector<Known> inputs_of(const torch::jit::Graph& graph,
                              const std::vector<torch::jit::Stack>& examples);
 
+// The same inputs, of whose dimensions nothing is known.
+std::vector<Known> without_dims(std::vector<Known> inputs);
+
 }  // namespace jit_amp

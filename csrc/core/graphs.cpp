@@ -170,10 +170,15 @@ void replace_by(Node* node, const std::string& source, const std::string& name, 
 }
 
 void insert_check(Graph& graph, const std::string& source, const std::string& name,
-                  const std::vector<Value*>& arguments) {
-  Node* call = graph.insertNode(graph.create(prim::CallFunction, arguments, 1));
-  call->output()->setType(c10::NoneType::get());
-  replace_by(call, source, name, *definition(source, name));
+                  const std::vector<Value*>& arguments, const std::string& title) {
+  // Not one of the units that are kept: the text is one graph's, and calls nothing.
+  CompilationUnit compiled(source);
+  const auto body = toGraphFunction(compiled.get_function(name)).graph()->copy();
+  const auto shown = std::make_shared<Source>(title + "\n", "jit_amp", 1);
+  for (Node* node : all_nodes(*body)) {
+    node->setSourceRange(SourceRange(shown, 0, title.size()));
+  }
+  insertGraph(graph, *body, arguments);
 }
 
 }  // namespace jit_amp

@@ -57,8 +57,9 @@ bool has_definition(const std::string& source, const std::string& name);
 void replace_by(torch::jit::Node* node, const std::string& source, const std::string& name,
                 torch::jit::Graph& body);
 
-// Calls one of a source's checks, which returns nothing, at the insertion point.
+// Puts a check, a function of `source` that returns nothing, at the insertion point. `title` is the
+// line that an error shows.
 void insert_check(torch::jit::Graph& graph, const std::string& source, const std::string& name,
-                  const std::vector<torch::jit::Value*>& arguments);
+                  const std::vector<torch::jit::Value*>& arguments, const std::string& title);
 
 }  // namespace jit_amp

@@ -348,9 +348,10 @@ class Sealer {
       if (inputs_[i].kind == Known::module) {
         continue;
       }
-      const auto check = check_of(inputs_[i], value->type(), value->debugNameBase(), by_example_);
+      const std::string name = value->debugNameBase();
+      const auto check = check_of(inputs_[i], value->type(), name, by_example_);
       if (!check.empty()) {
-        insert_check(*graph_, check, "check", {value});
+        insert_check(*graph_, check, "check", {value}, "check of `" + name + "`");
       }
     }
   }

@@ -15,6 +15,8 @@
 #include "passes/detach_sizes.h"
 #include "passes/fold_sealed.h"
 #include "passes/fold_weights.h"
+#include "passes/keep_addmm.h"
+#include "passes/promote_operands.h"
 #include "passes/seal.h"
 #include "passes/share_parts.h"
 
@@ -51,18 +53,33 @@ bool run_inputs(Context& c) {
   return false;
 }
 
-// Until nothing more follows. PyTorch's constant propagation makes parts of a weight constants of
-// their own each time.
-bool run_answer_questions(Context& c) {
+// Answers until nothing more follows. PyTorch's constant propagation makes parts of a weight
+// constants of their own each time.
+bool settle(Context& c, const std::vector<Known>& inputs) {
   bool changed = share_parts(c.graph);
-  c.facts = find_facts(c.graph, c.inputs);
+  c.facts = find_facts(c.graph, inputs);
   while (answer_questions(c.graph, c.facts)) {
     changed = true;
     share_parts(c.graph);
-    c.facts = find_facts(c.graph, c.inputs);
+    c.facts = find_facts(c.graph, inputs);
   }
   return changed;
 }
+
+// Whether inputs have dimensions is checked only if it tells the dtype of anything.
+bool run_answer_questions(Context& c) {
+  const auto fewer = without_dims(c.inputs);
+  bool changed = settle(c, fewer);
+  const Facts all = find_facts(c.graph, c.inputs);
+  if (tells_more(*c.graph, all, c.facts)) {
+    changed |= settle(c, c.inputs);
+  } else {
+    c.inputs = fewer;
+  }
+  return changed;
+}
+
+bool run_promote_operands(Context& c) { return promote_operands(c.graph, c.facts); }
 
 bool run_seal(Context& c) {
   seal(c.graph, c.facts, c.inputs, !c.examples.empty());
@@ -77,6 +94,8 @@ bool run_optimize_frozen_graph(Context& c) {
 }
 
 bool run_share_parts(Context& c) { return share_parts(c.graph); }
+
+bool run_keep_addmm(Context& c) { return keep_addmm(*c.graph); }
 
 bool run_detach_sizes(Context& c) { return detach_sizes(*c.graph); }
 
@@ -99,6 +118,8 @@ const std::vector<Pass>& deciding() {
       {"remove_list_mutation", run_remove_list_mutation, Phase::decided, Phase::decided},
       {"inputs", run_inputs, Phase::decided, Phase::decided},
       {"answer_questions", run_answer_questions, Phase::decided, Phase::decided},
+      {"promote_operands", run_promote_operands, Phase::decided, Phase::decided,
+       /*is_optional=*/true},
   };
   return passes;
 }
@@ -111,6 +132,7 @@ const std::vector<Pass>& sealing() {
        /*is_optional=*/true},
       {"share_parts", run_share_parts, Phase::sealed, Phase::sealed, /*is_optional=*/true},
       {"unmark_loops", run_unmark_loops, Phase::sealed, Phase::stock},
+      {"keep_addmm", run_keep_addmm, Phase::stock, Phase::stock, /*is_optional=*/true},
       {"detach_sizes", run_detach_sizes, Phase::stock, Phase::stock, /*is_optional=*/true},
   };
   return passes;

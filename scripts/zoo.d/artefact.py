@@ -51,14 +51,22 @@ def within_rounding(actual: Tensor, eagers: Tensor, precise: Tensor) -> bool:
 def casts_at_run_time(graph: torch._C.Graph) -> int:
     """How many branches are left whose condition asks for a dtype, or is known and not resolved.
 
-    Checks of a call's inputs, which raise, are not counted.
+    Checks of a call's inputs, which raise, and their conditions are not counted.
     """
     return sum(
         node.kind() == "prim::If"
+        and not _is_a_condition(node)
         and _is_about_dtypes(node.input())
         and not any(inner.kind() == "prim::RaiseException" for inner in _inside(node))
         for node in nodes(graph)
     )
+
+
+def _is_a_condition(node: torch._C.Node) -> bool:
+    """Or a text, of an error."""
+    results = list(node.outputs())
+    plain = (torch.BoolType, torch.StringType)
+    return bool(results) and all(isinstance(r.type(), plain) for r in results)
 
 
 def _is_about_dtypes(condition: torch._C.Value) -> bool:

@@ -135,7 +135,7 @@ def test_libtorch_says_what_the_check_of_the_inputs_says(server: Path, tmp_path:
     paths = [tmp_path / f"{file}.pt" for file in ("model", "inputs", "outputs")]
     ran = subprocess.run([server, *paths], capture_output=True, text=True)
     assert ran.returncode
-    assert "with an example whose `x` is Float on cpu: freeze it" in ran.stderr
+    assert "`x`: expected float32 on cpu, got float64 on cpu" in ran.stderr
 
 
 @contextmanager

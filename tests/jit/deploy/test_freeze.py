@@ -215,7 +215,9 @@ def test_an_artefact_loads_where_jit_amp_is_not(tmp_path: Path) -> None:
 
 def test_other_dtypes_than_the_examples_are_refused_at_the_call() -> None:
     frozen = jit_amp.freeze(Conv().eval(), example_inputs=(torch.randn(2, 1, 4, 4),))
-    with pytest.raises(torch.jit.Error, match=r"whose `x` is Float on cpu: freeze it with"):
+    with pytest.raises(
+        torch.jit.Error, match=r"`x`: expected float32 on cpu, got float64 on cpu\n.*freeze it"
+    ):
         frozen(torch.randn(2, 1, 4, 4, dtype=torch.float64))
 
 
@@ -398,3 +400,95 @@ def test_a_batch_norm_of_the_batch_is_not_folded() -> None:
     frozen = jit_amp.freeze(module)
     for _ in range(3):
         assert_same(frozen(x), module(x), "folding")
+
+
+class Sum(nn.Module):
+    def forward(self, b: Tensor, x: Tensor, w: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return torch.addmm(b, x, w)
+
+
+@pytest.mark.parametrize("examples", [False, True])
+@torch.no_grad()
+def test_an_addmm_is_rounded_once(examples: bool) -> None:
+    given = torch.randn(8, 8), torch.randn(8, 64), torch.randn(64, 8)
+    frozen = jit_amp.freeze(Sum().eval(), example_inputs=given if examples else None)
+    for _ in range(3):
+        assert_same(frozen(*given), Sum()(*given), "addmm")
+
+
+class Shortcut(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return x + self.linear(x)
+
+
+def test_gradients_through_an_artefact_with_a_shortcut() -> None:
+    """PyTorch's formula for the sum hands a float32 gradient to the bfloat16 layer."""
+    module = Shortcut().eval()
+    frozen = jit_amp.freeze(module, example_inputs=torch.rand(3, 4))
+    for call in range(3):
+        gradients = []
+        for run in (frozen, module):
+            x = torch.linspace(-1, 1, 12).view(3, 4).requires_grad_()
+            run(x).float().pow(2).sum().backward()
+            gradients.append(x.grad)
+        assert_same(*gradients, f"call {call}")
+
+
+class Forms(nn.Module):
+    def forward(self, x: Tensor, n: int = 2, scale: Tensor | None = None) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+        for _ in range(n):
+            y = y * 2.0 if scale is None else y * scale
+        return y
+
+
+EXAMPLE, SCALE = torch.rand(3, 3), torch.rand(3)
+
+
+@pytest.mark.parametrize(
+    ("example", "by_name", "scaled"),
+    [
+        (EXAMPLE, None, False),
+        ((EXAMPLE,), None, False),
+        ((EXAMPLE, 3), None, False),
+        ({"x": EXAMPLE}, None, False),
+        ({"x": EXAMPLE, "scale": SCALE}, None, True),
+        (EXAMPLE, {"scale": SCALE}, True),
+        (None, {"x": EXAMPLE, "scale": SCALE}, True),
+        ([EXAMPLE, {"x": EXAMPLE, "n": 1}], None, False),
+    ],
+)
+def test_examples_as_people_have_them(example: Any, by_name: Any, scaled: bool) -> None:
+    frozen = jit_amp.freeze(Forms().eval(), example_inputs=example, example_kwarg_inputs=by_name)
+    given = {"scale": SCALE} if scaled else {}
+    for _ in range(3):
+        assert_same(frozen(EXAMPLE, **given), Forms()(EXAMPLE, **given), "frozen")
+    with pytest.raises(torch.jit.Error, match="`x`: expected float32 on cpu.* got float64 on cpu"):
+        frozen(EXAMPLE.double(), **given)
+
+
+@pytest.mark.parametrize(
+    ("example", "by_name", "what"),
+    [
+        ((EXAMPLE, 1, SCALE, 3), None, "an example of 4 arguments"),
+        ({"y": EXAMPLE}, None, "an example with an argument `y`"),
+        (EXAMPLE, {"x": EXAMPLE}, "an example with `x` by position and by name"),
+        ((), None, "an example without `x`"),
+        ({"n": 1}, None, "an example without `x`"),
+        ([EXAMPLE, EXAMPLE], {"n": 1}, "example_kwarg_inputs are of one example"),
+        ("text", None, "an example that forward does not take"),
+    ],
+)
+def test_an_example_that_does_not_fit_is_refused_with_the_signature(
+    example: Any, by_name: Any, what: str
+) -> None:
+    with pytest.raises(TypeError, match=what) as caught:
+        jit_amp.freeze(Forms().eval(), example_inputs=example, example_kwarg_inputs=by_name)
+    assert "x: Tensor" in str(caught.value) or "Tensor x" in str(caught.value) or "one" in what

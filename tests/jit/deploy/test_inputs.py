@@ -278,7 +278,9 @@ def test_another_example_gives_eagers_result_or_is_refused(name: str) -> None:
             except RuntimeError as error:  # TorchScript's types, which eager has not
                 assert "Expected a value of type" in str(error)
             except torch.jit.Error as error:
-                assert "this module was frozen by jit_amp with an example whose" in str(error)
+                assert "This module was frozen by jit_amp with an example of that kind" in str(
+                    error
+                )
                 refused += 1
             else:
                 assert_same(result, expected, str(inputs))
@@ -308,7 +310,9 @@ def test_with_examples_nothing_is_asked_at_run_time(name: str) -> None:
 
 def test_the_refusal_names_the_tensor() -> None:
     frozen = jit_amp.freeze(DictOf().eval(), example_inputs=({"image": x(), "mask": mask()}, 1))
-    with pytest.raises(torch.jit.Error, match=r"`batch\['image'\]` is Float on cpu: freeze it"):
+    with pytest.raises(
+        torch.jit.Error, match=r"`batch\['image'\]`: expected float32 on cpu, got float64"
+    ):
         frozen({"image": x().double(), "mask": mask()}, 1)
 
 
@@ -329,5 +333,7 @@ def test_an_artefact_keeps_its_check(tmp_path: Any) -> None:
     with torch.no_grad():
         given = example()
         assert_same(loaded(*given), module(*given), "loaded")
-        with pytest.raises(torch.jit.Error, match="`batch\\['mask'\\]` is Long on cpu"):
+        with pytest.raises(
+            torch.jit.Error, match=r"`batch\['mask'\]`: expected int64 on cpu, got float32"
+        ):
             loaded({"image": x(), "mask": x()}, 1)

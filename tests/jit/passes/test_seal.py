@@ -286,7 +286,9 @@ def test_input_check() -> None:
     graph = sealed(cast("Float(*, device=cpu)"))
     assert matching.values_of(graph, torch.ones(2))[0].dtype == torch.bfloat16
     for wrong in (torch.ones(2, dtype=torch.float64), torch.ones(())):
-        with pytest.raises(torch.jit.Error, match="has to be Float on cpu"):
+        with pytest.raises(
+            torch.jit.Error, match="expected float32 on cpu, with dimensions, got float"
+        ):
             matching.values_of(graph, wrong)
 
 
