@@ -46,6 +46,11 @@ bool run_remove_list_mutation(Context& c) { return torch::jit::RemoveListMutatio
 // What is known of a call's arguments: from examples, or from what would fail without it.
 bool run_inputs(Context& c) {
   c.inputs = c.examples.empty() ? expected_inputs(c.graph) : inputs_of(*c.graph, c.examples);
+  for (size_t i = 0; i < c.inputs.size(); ++i) {
+    if (!c.graph->inputs()[i]->hasUses()) {  // nothing is taken for granted of it, or checked
+      c.inputs[i] = {};
+    }
+  }
   if (c.is_alone) {
     c.inputs.resize(std::max<size_t>(c.inputs.size(), 1));
     c.inputs[0] = known_of(c.self);

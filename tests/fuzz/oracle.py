@@ -10,6 +10,7 @@ import re
 import tempfile
 import traceback
 import warnings
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +29,8 @@ CALLS = 3  # the executor changes its plan between the first ones
 ROUNDING = 2.0**-6  # of gradients, relative to the largest entry
 OVERFLOW = 2.0**14  # of float16, where a sum has up to four terms
 CANCELLED = 2.0**-20  # relative to the largest of all: what is left where large terms cancel
+REFUSED = re.compile("AssertionError: jit_amp: |This module was frozen by jit_amp")
+"""What an artefact's own checks raise, by the line that is kept."""
 _count = itertools.count()
 
 
@@ -359,6 +362,59 @@ JIT_AMP = _Makers(
 PYTORCH = _Makers(torch.jit.script, _plainly_frozen)
 
 
+def _resized(value: Any, size: int) -> Any:
+    """The same with `size` wherever the program's shapes have 4."""
+    if isinstance(value, list):
+        return [_resized(item, size) for item in value]
+    if not isinstance(value, Tensor):
+        return value
+    shape = [size if n == 4 else n for n in value.shape]
+    if value.dtype is torch.int64 and value.dim() == 1:
+        return torch.randperm(size)  # indices
+    if not value.dtype.is_floating_point:
+        return torch.randint(1, 4, shape).to(value.dtype)
+    return (torch.randn(shape) / 2).to(value.dtype)
+
+
+def _of_rank(value: Any, rank: int) -> Any:
+    """The same of a vector, with another number of dimensions."""
+    is_vector = isinstance(value, Tensor) and value.dim() == 1 and value.is_floating_point()
+    return value.detach()[0] if is_vector and rank == 0 else value
+
+
+def _strided(value: Any) -> Any:
+    if isinstance(value, Tensor) and value.dim() == 2:
+        return value.detach().t().contiguous().t()
+    return value
+
+
+def _otherwise(value: Any, n: int) -> Any:
+    """Numbers, switches, None and lists as they are not in the example."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return n
+    if value is None:
+        return torch.randn(4) / 2
+    if isinstance(value, list):
+        return [value[i % len(value)].detach().clone() for i in range(n)]
+    return value
+
+
+def varied(inputs: tuple[Any, ...], seed: int) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Other inputs of the same types: sizes, ranks, lengths, numbers, strides. None is of other
+    dtypes: what holds of a dtype is checked by the artefact."""
+    torch.manual_seed(seed)
+    sizes = (1, 2, 5, 0)
+    size = sizes[seed % len(sizes)]
+    yield f"sizes of {size}", tuple(_resized(value, size) for value in inputs)
+    yield "a vector without dimensions", tuple(_of_rank(value, 0) for value in inputs)
+    yield "other strides", tuple(_strided(value) for value in inputs)
+    for n in (seed % 4, (seed + 1) % 4):
+        yield f"other paths, {n}", tuple(_otherwise(value, n) for value in inputs)
+    yield "sizes of 3", tuple(_resized(value, 3) for value in inputs)
+
+
 class _Checker:
     def __init__(self, program: Program, module: ModuleType, makers: _Makers) -> None:
         self.program, self.module, self.makers = program, module, makers
@@ -410,6 +466,7 @@ class _Checker:
             runs.append(replace(run, result=result, arguments=arguments, state={}))
         if any(run.raised for run in runs):
             return ""
+        others = self._others(reference)
         for examples in (None, fresh(self.inputs)):
             made = self.made()
             before = {name: _copied(value) for name, value in attributes(made, made).items()}
@@ -426,13 +483,44 @@ class _Checker:
                 side = _Side(runner, self.program, frozen=True)
                 for call, expected in enumerate(runs):
                     actual = side.run(self.inputs, "none")
-                    if "AssertionError: jit_amp: " in (actual.raised or ""):
+                    if REFUSED.search(actual.raised or ""):
                         return "refused"  # by a check in the artefact
                     try:
                         compare_runs(actual, expected, f"{name}, call {call + 1}")
                     except Difference as difference:
                         raise Difference(f"frozen: {difference.kind}", difference.detail) from None
+            self._compare_others(side, others, where)
         return "frozen"
+
+    def _others(self, reference: _Side) -> list[tuple[str, tuple[Any, ...], _Run]]:
+        """Other inputs than the example, and what eager gives for them, as far as it takes them."""
+        others: list[tuple[str, tuple[Any, ...], _Run]] = []
+        for name, inputs in varied(self.inputs, zlib.crc32(self.program.source.encode())):
+            run = reference.run(inputs, "none")
+            if run.raised and self.is_module:
+                break  # and may have changed the module before
+            if not run.raised:
+                result, arguments = fresh(run.result), fresh(run.arguments)
+                others.append(
+                    (name, inputs, replace(run, result=result, arguments=arguments, state={}))
+                )
+        return others
+
+    def _compare_others(
+        self, side: _Side, others: Sequence[tuple[str, tuple[Any, ...], _Run]], where: str
+    ) -> None:
+        for name, inputs, expected in others:
+            actual = side.run(inputs, "none")
+            if REFUSED.search(actual.raised or ""):
+                if self.is_module:
+                    return  # its state is no longer the reference's
+                continue
+            try:
+                compare_runs(actual, expected, f"{where}, loaded, {name}")
+            except Difference as difference:
+                raise Difference(
+                    f"frozen, other inputs: {difference.kind}", f"{name}: {difference.detail}"
+                ) from None
 
 
 def _scriptable(checker: _Checker, freeze: bool) -> bool:

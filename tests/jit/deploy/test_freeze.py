@@ -470,7 +470,7 @@ def test_examples_as_people_have_them(example: Any, by_name: Any, scaled: bool) 
     given = {"scale": SCALE} if scaled else {}
     for _ in range(3):
         assert_same(frozen(EXAMPLE, **given), Forms()(EXAMPLE, **given), "frozen")
-    with pytest.raises(torch.jit.Error, match="`x`: expected float32 on cpu.* got float64 on cpu"):
+    with pytest.raises(torch.jit.Error, match=r"`x`: expected float32 on cpu.* got float64 on cpu"):
         frozen(EXAMPLE.double(), **given)
 
 
