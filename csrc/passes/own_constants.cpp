@@ -1,5 +1,6 @@
 #include "passes/own_constants.h"
 
+#include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/alias_analysis.h>
 
 #include <unordered_map>
@@ -19,6 +20,20 @@ bool holds_tensor(const Node* node) {
 }
 
 const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
+
+// A copy with the same strides, also of a slice and of what is expanded: which kernel computes with
+// it, and in which order, may rest on them.
+at::Tensor copy_of(const at::Tensor& tensor) {
+  if (tensor.layout() != at::kStrided || tensor.is_non_overlapping_and_dense() ||
+      tensor.numel() == 0) {
+    return tensor.clone();
+  }
+  int64_t span = 1;
+  for (int64_t i = 0; i < tensor.dim(); ++i) {
+    span += (tensor.size(i) - 1) * tensor.stride(i);
+  }
+  return tensor.as_strided({span}, {1}).clone().as_strided(tensor.sizes(), tensor.strides(), 0);
+}
 
 }  // namespace
 
@@ -54,7 +69,7 @@ void own_constants(const std::vector<std::shared_ptr<Graph>>& methods, const Mod
       const at::Tensor tensor = node->t(attr::value).detach();
       at::Tensor& copy = copies[node->t(attr::value).unsafeGetTensorImpl()];
       if (!copy.defined()) {
-        copy = written.count(storage_of(tensor)) ? tensor : tensor.clone();
+        copy = written.count(storage_of(tensor)) ? tensor : copy_of(tensor);
       }
       node->t_(attr::value, copy);
     }

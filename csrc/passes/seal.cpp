@@ -150,6 +150,24 @@ class Sealer {
     }
   }
 
+  // Whether the tensor's elements lie in memory without gaps and none twice, for sure: a conversion
+  // keeps their order then. Of a slice, or of what is expanded, it makes a tensor of other strides,
+  // of which another kernel may compute in another order.
+  static bool is_dense(const Value* value) {
+    const Node* node = value->node();
+    const auto* schema = node->kind().is_aten() ? node->maybeSchema() : nullptr;
+    if (!schema || value->offset() >= schema->returns().size()) {
+      return false;
+    }
+    if (!schema->returns()[value->offset()].alias_info()) {
+      return true;
+    }
+    const bool keeps = node->kind() == aten::transpose || node->kind() == aten::t ||
+                       node->kind() == aten::permute || node->kind() == aten::view ||
+                       node->kind() == aten::unsqueeze;
+    return keeps && is_dense(node->input(0));
+  }
+
   // A value that was widened to float32 and is cast back is what it was. The other way round it
   // would not be: that rounds. Returns whether the cast is gone.
   bool drop_round_trip(Node* cast) {
@@ -164,8 +182,9 @@ class Sealer {
       return false;
     }
     const auto target = toIValue(cast->input(*before.device == c10::DeviceType::CPU ? 1 : 2));
-    if (!target || !target->isInt() || *before.dtype() != c10::ScalarType(target->toInt()) ||
-        aliases_.hasWriters(source) || aliases_.hasWriters(wide)) {
+    if (!target || !target->isInt() || !is_dense(source) ||
+        *before.dtype() != c10::ScalarType(target->toInt()) || aliases_.hasWriters(source) ||
+        aliases_.hasWriters(wide)) {
       return false;
     }
     cast->output()->replaceAllUsesWith(source);

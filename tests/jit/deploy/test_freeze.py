@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.jit.mobile import _load_for_lite_interpreter
 
@@ -492,3 +493,22 @@ def test_an_example_that_does_not_fit_is_refused_with_the_signature(
     with pytest.raises(TypeError, match=what) as caught:
         jit_amp.freeze(Forms().eval(), example_inputs=example, example_kwarg_inputs=by_name)
     assert "x: Tensor" in str(caught.value) or "Tensor x" in str(caught.value) or "one" in what
+
+
+class Expanded(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.randn(4, 4))
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.autocast("cpu", dtype=torch.float16):
+            return F.linear(self.table.expand(2, 4, 4), x), F.linear(y.expand(2, 4, 4).float(), y)
+
+
+@torch.no_grad()
+def test_strides_are_eagers() -> None:
+    """Another kernel, with another order of its sums, computes with what is expanded."""
+    module, given = Expanded().eval(), (torch.randn(4, 4), torch.randn(4, 4).half())
+    frozen = jit_amp.freeze(module, example_inputs=given, optimize_numerics=False)
+    for _ in range(3):
+        assert_same(frozen(*given), module(*given), "strides")
