@@ -137,11 +137,8 @@ PYBIND11_MODULE(_C, m) {
     });
   });
   m.def("facts", [](const Module& module, const std::vector<py::tuple>& examples) {
-    return warning_in_python([&] {
-      std::shared_ptr<torch::jit::Graph> known;
-      jit_amp::freeze(module, {}, stacks_of(module, examples), /*optimize_numerics=*/true, &known);
-      return known;
-    });
+    return warning_in_python(
+        [&] { return jit_amp::known_graph(module, stacks_of(module, examples)); });
   });
   m.def("enclosed_function",
         [](const StrongFunctionPtr& function, const std::shared_ptr<torch::jit::Graph>& pattern,

@@ -284,26 +284,9 @@ class Analyst {
       case prim::GetAttr:
         return attribute(node);
       case prim::ListConstruct:
-      case prim::TupleConstruct: {
-        Known known{.kind = node->kind() == prim::TupleConstruct ? Known::tuple : Known::list};
-        known.is_fixed = known.kind == Known::list;
-        for (const Value* element : node->inputs()) {
-          known.parts.push_back(of(element));
-        }
-        return known;
-      }
-      case prim::DictConstruct: {
-        Known known{.kind = Known::dict, .is_fixed = true};
-        for (size_t i = 0; i < node->inputs().size(); i += 2) {
-          const auto key = toIValue(node->input(i));
-          if (!key) {
-            return Known{};
-          }
-          known.keys.push_back(*key);
-          known.parts.push_back(of(node->input(i + 1)));
-        }
-        return known;
-      }
+      case prim::TupleConstruct:
+      case prim::DictConstruct:
+        return of_made(node);
       case prim::TupleIndex: {
         const auto index = constant_as<int64_t>(node->input(1));
         return index ? of(node->input(0)).at(*index) : Known{};
@@ -336,6 +319,33 @@ class Analyst {
     if (node->kind() == kDict && node->inputs().empty()) {
       return Known{.kind = Known::dict, .is_fixed = true};
     }
+    return of_dictionary(node);
+  }
+
+  // A list, tuple or dictionary that is made of its parts.
+  Known of_made(const Node* node) const {
+    if (node->kind() != prim::DictConstruct) {
+      Known known{.kind = node->kind() == prim::TupleConstruct ? Known::tuple : Known::list};
+      known.is_fixed = known.kind == Known::list;
+      for (const Value* element : node->inputs()) {
+        known.parts.push_back(of(element));
+      }
+      return known;
+    }
+    Known known{.kind = Known::dict, .is_fixed = true};
+    for (size_t i = 0; i < node->inputs().size(); i += 2) {
+      const auto key = toIValue(node->input(i));
+      if (!key) {
+        return Known{};
+      }
+      known.keys.push_back(*key);
+      known.parts.push_back(of(node->input(i + 1)));
+    }
+    return known;
+  }
+
+  // What a dictionary's methods give.
+  std::optional<Known> of_dictionary(const Node* node) const {
     static const auto kGet = Symbol::aten("get");
     static const auto kValues = Symbol::aten("values");
     const auto from = node->inputs().empty() ? TypeKind::AnyType : node->input(0)->type()->kind();

@@ -94,43 +94,60 @@ void lower_methods(const Module& module, const std::vector<Kept>& methods,
   }
 }
 
-}  // namespace
+// A frozen module, and the graphs of its methods with what is known of their values.
+struct Decided {
+  Module frozen;
+  std::vector<Context> methods;  // forward is the first
+};
 
-Module freeze(const Module& module, const std::vector<std::string>& preserved_attrs,
-              const std::vector<Stack>& examples, bool optimize_numerics,
-              std::shared_ptr<Graph>* known) {
-  const Suspended ambient;  // constants are folded here: as outside any autocast
-  const Turn turn;
+Decided decided(const Module& module, const std::vector<std::string>& preserved_attrs,
+                const std::vector<Stack>& examples, bool optimize_numerics) {
   Module copy = own_copy(module);
-  const std::vector<Kept> methods = kept_methods(copy, preserved_attrs);
-  lower_methods(copy, methods, preserved_attrs);
-  Module frozen = freeze_module(copy, preserved_attrs);
+  const std::vector<Kept> kept = kept_methods(copy, preserved_attrs);
+  lower_methods(copy, kept, preserved_attrs);
+  Decided made{freeze_module(copy, preserved_attrs), {}};
   std::unordered_set<GraphFunction*> done;
-  std::vector<std::shared_ptr<Graph>> graphs;
-  for (const Kept& kept : methods) {
-    GraphFunction* function = function_of(frozen, kept);
+  for (const Kept& method : kept) {
+    GraphFunction* function = function_of(made.frozen, method);
     if (!function || !done.insert(function).second) {
       continue;
     }
-    const bool is_forward = kept.path.empty() && kept.name == "forward";
-    Context context;
-    context.self = frozen._ivalue();
-    context.is_alone = methods.size() == 1;
+    Context& context = made.methods.emplace_back();
+    context.self = made.frozen._ivalue();
+    context.is_alone = kept.size() == 1;
     context.optimize_numerics = optimize_numerics;
     context.graph = function->graph();
     context.phase = Phase::exported;
-    if (is_forward) {
+    if (method.path.empty() && method.name == "forward") {
       context.examples = examples;
     }
     refusing_unfit_graphs([&] { run_pipeline(deciding(), context); });
-    if (known && is_forward) {
-      *known = annotated(context.graph, context.facts);
-    }
+  }
+  return made;
+}
+
+}  // namespace
+
+Module freeze(const Module& module, const std::vector<std::string>& preserved_attrs,
+              const std::vector<Stack>& examples, bool optimize_numerics) {
+  const Suspended ambient;  // constants are folded here: as outside any autocast
+  const Turn turn;
+  Decided made = decided(module, preserved_attrs, examples, optimize_numerics);
+  std::vector<std::shared_ptr<Graph>> graphs;
+  for (Context& context : made.methods) {
     refusing_unfit_graphs([&] { run_pipeline(sealing(), context); });
     graphs.push_back(context.graph);
   }
   own_constants(graphs, module);
-  return frozen;
+  return made.frozen;
+}
+
+std::shared_ptr<Graph> known_graph(const Module& module, const std::vector<Stack>& examples) {
+  const Suspended ambient;
+  const Turn turn;
+  const Decided made = decided(module, {}, examples, /*optimize_numerics=*/true);
+  const Context& forward = made.methods.at(0);
+  return annotated(forward.graph, forward.facts);
 }
 
 }  // namespace jit_amp

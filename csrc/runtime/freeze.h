@@ -1,26 +1,28 @@
 // freeze: a module as an artefact of stock operators.
 //
-// flatten, scopes and lower on every kept method; PyTorch's freezing; batch norms and arithmetic
-// with numbers folded into conv and linear while the weights still are float32; then decompose,
-// facts and seal, after which the weights are constants in the dtype that they are used in; then
-// ship. Constants are the artefact's own, but for those that it writes to. Facts are taken from
-// examples only where seal can check every input of forward that they rest on.
+// Every kept method is lowered (pipelines/script.h) and put where PyTorch's freezing takes it,
+// which makes its weights constants; then its graph is decided and sealed (pipelines/freeze.h).
+// Constants are the artefact's own, but for those that it writes to. What examples tell of
+// forward's inputs is checked by the artefact.
 #pragma once
 
 #include <ATen/core/stack.h>
 #include <torch/csrc/jit/api/module.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace jit_amp {
 
 // `examples` are stacks of arguments of forward, without self. Throws AutocastError for what cannot
-// be exported. The given module stays as it is. `known`, if given, gets forward's graph as it was
-// before casts were dropped, with what the examples told of its values.
+// be exported. The given module stays as it is.
 torch::jit::Module freeze(const torch::jit::Module& module,
                           const std::vector<std::string>& preserved_attrs,
-                          const std::vector<torch::jit::Stack>& examples, bool optimize_numerics,
-                          std::shared_ptr<torch::jit::Graph>* known = nullptr);
+                          const std::vector<torch::jit::Stack>& examples, bool optimize_numerics);
+
+// forward's graph as it is before casts are dropped; its types say what is known of its values.
+std::shared_ptr<torch::jit::Graph> known_graph(const torch::jit::Module& module,
+                                               const std::vector<torch::jit::Stack>& examples);
 
 }  // namespace jit_amp
