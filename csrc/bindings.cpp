@@ -58,16 +58,20 @@ jit_amp::State entry_state(const std::map<std::string, std::optional<at::ScalarT
   return state;
 }
 
-// Arguments of forward, each as a stack without self.
+// Arguments of forward, each as a stack without self. Throws TypeError: one does not fit; PyTorch's
+// text says which, of which type, and forward's signature.
 std::vector<torch::jit::Stack> stacks_of(const Module& module,
                                          const std::vector<py::tuple>& examples) {
   std::vector<torch::jit::Stack> stacks;
   for (const py::tuple& example : examples) {
-    auto stack = torch::jit::createStackForSchema(
-        module.get_method("forward").function().getSchema(), torch::jit::tuple_slice(example),
-        py::kwargs(), module._ivalue());
-    stack.erase(stack.begin());  // self
-    stacks.push_back(std::move(stack));
+    try {
+      stacks.push_back(torch::jit::createStackForSchema(
+          module.get_method("forward").function().getSchema(), torch::jit::tuple_slice(example),
+          py::kwargs(), module._ivalue()));
+    } catch (const std::runtime_error& error) {
+      throw py::type_error(std::string("an example that forward does not take: ") + error.what());
+    }
+    stacks.back().erase(stacks.back().begin());  // self
   }
   return stacks;
 }
@@ -125,9 +129,6 @@ PYBIND11_MODULE(_C, m) {
       jit_amp::ignore(module._ivalue(), method, pattern, ignore);
     }
     return known;
-  });
-  m.def("check_examples", [](const Module& module, const std::vector<py::tuple>& examples) {
-    stacks_of(module, examples);
   });
   m.def("freeze_module", [](const Module& module, const std::vector<std::string>& preserved_attrs,
                             const std::vector<py::tuple>& examples, bool optimize_numerics) {

@@ -48,10 +48,7 @@ def freeze(
         RuntimeError: the module is in training mode; what ``torch.jit.freeze`` raises.
     """
     scripted, examples = _taken(mod, example_inputs, example_kwarg_inputs)
-    with torch.random.fork_rng(enabled=bool(examples)):
-        frozen = _C.freeze_module(
-            scripted._c, list(preserved_attrs or []), examples, optimize_numerics
-        )
+    frozen = _C.freeze_module(scripted._c, list(preserved_attrs or []), examples, optimize_numerics)
     return wrap_cpp_module(frozen)  # type: ignore[no-untyped-call]
 
 
@@ -116,8 +113,7 @@ def facts(
         AutocastError, RuntimeError: as :func:`freeze`.
     """
     scripted, examples = _taken(module, example_inputs, example_kwarg_inputs)
-    with torch.random.fork_rng():
-        return _C.facts(scripted._c, examples)
+    return _C.facts(scripted._c, examples)
 
 
 def _taken(
@@ -141,10 +137,6 @@ def _taken(
         if example is None and example_kwarg_inputs is None:
             continue
         examples.append(_arguments(scripted, example, example_kwarg_inputs or {}))
-    try:
-        _C.check_examples(scripted._c, examples)
-    except RuntimeError as error:  # PyTorch says which argument is of which type, and forward's
-        raise TypeError(f"an example that forward does not take: {error}") from None
     return scripted, examples
 
 

@@ -48,6 +48,12 @@ std::vector<Node*> all_nodes(Graph& graph) {
   return nodes;
 }
 
+const at::Tensor* tensor_in(const Node* node) {
+  const bool holds = node->kind() == prim::Constant && node->hasAttribute(attr::value) &&
+                     node->kindOf(attr::value) == AttributeKind::t;
+  return holds && node->t(attr::value).has_storage() ? &node->t(attr::value) : nullptr;
+}
+
 bool is_write(const Node* node) {
   const FunctionSchema* schema = node->maybeSchema();
   return schema && std::any_of(schema->arguments().begin(), schema->arguments().end(),

@@ -1,4 +1,4 @@
-// ignore: functions and methods that ignore autocast.
+// ignored: functions and methods that ignore autocast.
 //
 // A process-wide set of scripted functions and of methods of single modules, kept by what
 // jit_amp.ignore_amp asks for. flatten puts disabled scopes around each of them, wherever it is

@@ -1,4 +1,4 @@
-// answers: what the program asks of its tensors, answered where the facts know.
+// answer_questions: what the program asks of its tensors, answered where the facts know.
 //
 // `x.dtype`, `x.is_floating_point()`, `x.device.type`, `x is None`, `query is key` and the like
 // become constants, and PyTorch's constant propagation takes the branches that this decides. The

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <optional>
 #include <string>
-#include <unordered_map>
 
 #include "analysis/defined.h"
+#include "analysis/modules.h"
 #include "analysis/scopes.h"
 #include "core/dialect.h"
 #include "core/graphs.h"
@@ -21,26 +21,17 @@ namespace {
 
 using namespace torch::jit;
 
-// The forks, by the graphs of their tasks.
-using Forks = std::unordered_map<const Graph*, const Node*>;
-
-// A value of a task's graph as the one outside that it was given.
-const Value* outside_of_tasks(const Value* value, const Forks& forks) {
-  for (auto task = forks.find(value->owningGraph());
-       task != forks.end() && value->node()->kind() == prim::Param;
-       task = forks.find(value->owningGraph())) {
-    value = task->second->input(value->offset());
-  }
-  return value;
-}
-
 // The state that a `jit_amp::scoped` node sets, if it is known when compiling.
-std::optional<State> state_of(const Node* scoped, const Forks& forks) {
+std::optional<State> state_of(const Node* scoped, const Modules& tasks) {
   State state;
   const auto& devices = scoped->ss(ops::devices);
   for (size_t i = 0; i < devices.size(); ++i) {
     const auto enabled = constant_as<bool>(scoped->input(2 * i));
-    const Node* dtype = outside_of_tasks(scoped->input(2 * i + 1), forks)->node();
+    const Value* given = scoped->input(2 * i + 1);
+    while (const Value* outer = tasks.outside(given)) {
+      given = outer;
+    }
+    const Node* dtype = given->node();
     if (!enabled || dtype->kind() != ops::deferred) {
       return std::nullopt;
     }
@@ -99,8 +90,8 @@ void define(Node* node, const State& state, const std::string& source, const std
 }
 
 // Returns whether the node had a definition, which now stands in its place.
-bool decompose(Node* scoped, const Lists& fixed, const Forks& forks) {
-  const auto state = state_of(scoped, forks);
+bool decompose(Node* scoped, const Lists& fixed, const Modules& tasks) {
+  const auto state = state_of(scoped, tasks);
   const c10::FunctionSchema* schema = wrapped_node(scoped)->maybeSchema();
   const auto found = state && schema ? defined(*schema, *state) : std::nullopt;
   if (found) {
@@ -121,14 +112,14 @@ bool decompose(const std::shared_ptr<torch::jit::Graph>& graph) {
       break;
     }
     const auto fixed = fixed_lists(graph);
-    Forks forks;
-    for (const Node* node : nodes) {
+    Modules tasks(nullptr);
+    for (Node* node : nodes) {
       if (node->kind() == prim::fork) {
-        forks.emplace(node->g(attr::Subgraph).get(), node);
+        tasks.enter(node);
       }
     }
     for (Node* node : nodes) {
-      changed |= ops::is_scoped(node) && decompose(node, fixed, forks);
+      changed |= ops::is_scoped(node) && decompose(node, fixed, tasks);
     }
     changed_at_all |= changed;
   }

@@ -2,10 +2,8 @@
 //
 // A composite operator has no autocast kernel of its own, but what it calls has. In process the
 // dispatcher sees to that (`jit_amp::scoped`); an exported graph has to hold the result. Where the
-// composite has a definition (definitions.h), the definition is lowered under the scope's state and
-// put in its place. For LSTM and einsum on CPU a cast of the operands is exactly
-// what happens: oneDNN's LSTM takes all operands in the reduced dtype, einsum of two operands is
-// one `bmm`. What is left opaque, seal refuses.
+// composite has a definition (core/definitions.h; analysis/defined.h chooses it), the definition is
+// lowered under the scope's state and put in its place. What is left opaque, seal refuses.
 //
 // Works on a frozen graph, where weights are constants. Must run after: lower (as
 // Product::exported). Must run before: facts, seal.

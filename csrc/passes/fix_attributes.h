@@ -1,4 +1,4 @@
-// instance: what a scope takes from the module it runs on.
+// fix_attributes: what a scope takes from the module it runs on.
 //
 // `torch.autocast("cpu", enabled=self.flag)` reads a plain attribute of one instance. When a graph
 // is lowered for a known module, such attributes are put in as the constants that they are at that

@@ -3,12 +3,10 @@
 // Returns a copy of the function's source graph with every call of a scripted function or method
 // inlined, except the constructors of autocast objects: their arguments are what the scopes pass
 // reads. Calls that cannot be known when compiling (interfaces, Python) stay. The function and its
-// callees are left as they are. Afterwards the cheap folds that PyTorch itself does before running
-// are done (`is None` checks, constant conditions), so that a constant handed through helpers is
-// one. Convolutions of a trace have their names again.
+// callees are left as they are.
 //
-// Preserved: source ranges and call stacks, which errors show. Must run before:
-// scopes.
+// Preserved: source ranges and call stacks, which errors show. Must run before: name_convolutions,
+// fold_constants, scopes.
 #pragma once
 
 #include <torch/csrc/jit/api/function_impl.h>

@@ -14,11 +14,6 @@ namespace {
 
 using namespace torch::jit;
 
-bool holds_tensor(const Node* node) {
-  return node->kind() == prim::Constant && node->hasAttribute(attr::value) &&
-         node->kindOf(attr::value) == AttributeKind::t && node->t(attr::value).has_storage();
-}
-
 const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
 
 // A copy with the same strides, also of a slice and of what is expanded: which kernel computes with
@@ -54,8 +49,9 @@ void own_constants(const std::vector<std::shared_ptr<Graph>>& methods, const Mod
     mark_loops(*graph);
     const AliasDb aliases(graph);
     for (Node* node : all_nodes(*graph)) {
-      if (holds_tensor(node) && aliases.hasWriters(node)) {
-        written.insert(storage_of(node->t(attr::value)));
+      const at::Tensor* tensor = tensor_in(node);
+      if (tensor && aliases.hasWriters(node)) {
+        written.insert(storage_of(*tensor));
       }
     }
     unmark_loops(*graph);
@@ -63,11 +59,12 @@ void own_constants(const std::vector<std::shared_ptr<Graph>>& methods, const Mod
   std::unordered_map<const void*, at::Tensor> copies;
   for (const auto& graph : methods) {
     for (Node* node : all_nodes(*graph)) {
-      if (!holds_tensor(node) || !shared.count(storage_of(node->t(attr::value)))) {
+      const at::Tensor* held = tensor_in(node);
+      if (!held || !shared.count(storage_of(*held))) {
         continue;
       }
-      const at::Tensor tensor = node->t(attr::value).detach();
-      at::Tensor& copy = copies[node->t(attr::value).unsafeGetTensorImpl()];
+      const at::Tensor tensor = held->detach();
+      at::Tensor& copy = copies[held->unsafeGetTensorImpl()];
       if (!copy.defined()) {
         copy = written.count(storage_of(tensor)) ? tensor : copy_of(tensor);
       }

@@ -1,4 +1,4 @@
-// restore: a source graph of a trace.
+// restore_trace: a source graph of a trace.
 //
 // What runtime/record.h put into a trace becomes what torch.jit.script would have made of it:
 // `jit_amp::enter` and `jit_amp::exit` a `with torch.autocast(...)`, and the casts that autocast

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "analysis/inputs.h"
+#include "analysis/layout.h"
 #include "analysis/policy.h"
 #include "core/definitions.h"
 #include "core/dialect.h"
@@ -150,24 +151,6 @@ class Sealer {
     }
   }
 
-  // Whether the tensor's elements lie in memory without gaps and none twice, for sure: a conversion
-  // keeps their order then. Of a slice, or of what is expanded, it makes a tensor of other strides,
-  // of which another kernel may compute in another order.
-  static bool is_dense(const Value* value) {
-    const Node* node = value->node();
-    const auto* schema = node->kind().is_aten() ? node->maybeSchema() : nullptr;
-    if (!schema || value->offset() >= schema->returns().size()) {
-      return false;
-    }
-    if (!schema->returns()[value->offset()].alias_info()) {
-      return true;
-    }
-    const bool keeps = node->kind() == aten::transpose || node->kind() == aten::t ||
-                       node->kind() == aten::permute || node->kind() == aten::view ||
-                       node->kind() == aten::unsqueeze;
-    return keeps && is_dense(node->input(0));
-  }
-
   // A value that was widened to float32 and is cast back is what it was. The other way round it
   // would not be: that rounds. Returns whether the cast is gone.
   bool drop_round_trip(Node* cast) {
@@ -182,7 +165,7 @@ class Sealer {
       return false;
     }
     const auto target = toIValue(cast->input(*before.device == c10::DeviceType::CPU ? 1 : 2));
-    if (!target || !target->isInt() || !is_dense(source) ||
+    if (!target || !target->isInt() || layout_of(source) == Layout::any ||
         *before.dtype() != c10::ScalarType(target->toInt()) || aliases_.hasWriters(source) ||
         aliases_.hasWriters(wide)) {
       return false;
@@ -215,7 +198,12 @@ class Sealer {
       if (source->type()->kind() == c10::TypeKind::OptionalType) {
         source = graph->insertUncheckedCast(source, c10::TensorType::get());
       }
-      become(is_part_of_constant(source) ? part_of_cast(source, target) : to_dtype(source, target));
+      Value* converted =
+          is_part_of_constant(source) ? part_of_cast(source, target) : to_dtype(source, target);
+      if (converted->node()->kind() == aten::to) {
+        converted->node()->copyMetadata(cast);
+      }
+      become(converted);
     }
   }
 
@@ -223,24 +211,35 @@ class Sealer {
     return dtype->owningGraph()->insert(aten::to, {value, dtype, false, false, c10::IValue()});
   }
 
-  // Whether the value is a constant, or a part or view of one: `weight.split(...)[0]`.
+  // Whether the value is a constant, or a part or view of one: `weight.split(...)[0]`. Not one that
+  // is written to, which is another after the write, nor a part that has other strides than its
+  // cast.
   bool is_part_of_constant(const Value* value) const {
     const Node* node = value->node();
+    if (aliases_.hasWriters(value)) {
+      return false;
+    }
     if (node->kind() == prim::Constant) {
       return true;
     }
-    if (node->inputs().empty() || aliases_.hasWriters(value)) {
+    if (node->inputs().empty() || !is_view(node) || layout_of(value) == Layout::any) {
       return false;
-    }
-    if (node->kind() != prim::ListUnpack) {
-      const auto* schema = node->kind().is_aten() ? node->maybeSchema() : nullptr;
-      const auto* alias = schema ? schema->arguments()[0].alias_info() : nullptr;
-      if (!alias || alias->isWrite() || node->outputs().size() != 1) {
-        return false;
-      }
     }
     const Value* whole = node->input(0);
     return dtype_of(whole) && dtype_of(whole) == dtype_of(value) && is_part_of_constant(whole);
+  }
+
+  // Whether the node gives views of its first operand, and would give the same later.
+  bool is_view(const Node* node) const {
+    if (node->kind() == prim::ListUnpack) {
+      return true;
+    }
+    const auto* schema = node->kind().is_aten() ? node->maybeSchema() : nullptr;
+    const auto* alias = schema ? schema->arguments()[0].alias_info() : nullptr;
+    const auto rest = node->inputs().slice(1);
+    return alias && !alias->isWrite() && node->outputs().size() == 1 &&
+           std::none_of(rest.begin(), rest.end(),
+                        [&](const Value* operand) { return aliases_.hasWriters(operand); });
   }
 
   // The dtype of a tensor, or of all tensors in a list.

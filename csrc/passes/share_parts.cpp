@@ -13,16 +13,6 @@ namespace {
 
 using namespace torch::jit;
 
-std::optional<at::Tensor> tensor_of(const Node* node) {
-  if (node->kind() != prim::Constant || !node->hasAttribute(attr::value) ||
-      node->kindOf(attr::value) != AttributeKind::t) {
-    return std::nullopt;
-  }
-  const at::Tensor& tensor = node->t(attr::value);
-  return tensor.layout() == at::kStrided && tensor.has_storage() ? std::optional(tensor)
-                                                                 : std::nullopt;
-}
-
 bool is_whole(const at::Tensor& tensor) {
   return tensor.is_contiguous() && tensor.storage_offset() == 0 &&
          tensor.nbytes() == tensor.storage().nbytes();
@@ -40,8 +30,8 @@ bool share_parts(const std::shared_ptr<Graph>& graph) {
   std::map<const void*, Node*> wholes;  // by storage
   std::vector<Node*> others;
   for (Node* node : all_nodes(*graph)) {
-    const auto tensor = tensor_of(node);
-    if (!tensor || node->owningGraph() != graph.get()) {
+    const at::Tensor* tensor = tensor_in(node);
+    if (!tensor || tensor->layout() != at::kStrided || node->owningGraph() != graph.get()) {
       continue;
     }
     const bool is_first =
@@ -53,9 +43,9 @@ bool share_parts(const std::shared_ptr<Graph>& graph) {
   std::optional<AliasDb> aliases;
   bool changed = false;
   for (Node* node : others) {
-    const at::Tensor part = *tensor_of(node);
+    const at::Tensor part = *tensor_in(node);
     const auto found = wholes.find(part.storage().unsafeGetStorageImpl());
-    if (found == wholes.end() || !is_part(part, *tensor_of(found->second))) {
+    if (found == wholes.end() || !is_part(part, *tensor_in(found->second))) {
       continue;
     }
     if (!aliases) {

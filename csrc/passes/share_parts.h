@@ -1,4 +1,4 @@
-// parts: a constant that is a part of another is a view of it.
+// share_parts: a constant that is a part of another is a view of it.
 //
 // PyTorch's constant propagation makes three constants of `weight.chunk(3)`, which in memory are
 // the weight's. In a file each would stand by itself, and each would be cast by itself. Here they

@@ -181,7 +181,7 @@ def test_what_onednn_cannot_fuse_it_cannot_without_autocast_either() -> None:
 
 @torch.no_grad()
 def test_what_pytorchs_freezing_leaves_onednn_cannot_fuse() -> None:
-    """Why ship is there: when this fails, PyTorch has mended it."""
+    """Why detach_sizes is there: when this fails, PyTorch has mended it."""
     make, inputs = CASES["ViT"]
     plain = torch.jit.freeze(torch.jit.script(make().eval()))
     with onednn_fusion(), pytest.raises(RuntimeError, match="Schema not found for node"):

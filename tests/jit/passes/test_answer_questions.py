@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from . import matching
 from .ir import check, unchanged
 
 
@@ -45,7 +44,7 @@ DEVICE = "%d : Device = prim::device(%x)\nprim::type(%d)"
 def test_known(call: str, type_of: str, tensor: str, answer: str) -> None:
     """The answer holds for every input of this kind."""
     checks = f": [[A:%[0-9]+]] : {type_of} = prim::Constant[value={answer}]\n: return ([[A]])"
-    matching.check("answer_questions", case(call, type_of, f"%x : {tensor}", checks))
+    check("answer_questions", case(call, type_of, f"%x : {tensor}", checks))
 
 
 @pytest.mark.parametrize(
@@ -108,7 +107,7 @@ def test_keeps_the_branch() -> None:
 
 def test_follows_from_an_answer() -> None:
     """After a decided branch more is known: questions are asked again until none is answered."""
-    matching.check(
+    check(
         "answer_questions",
         """
         graph(%x : Float(*)):
@@ -134,7 +133,7 @@ def test_follows_from_an_answer() -> None:
 
 def test_dtype_of_a_cast() -> None:
     """What the dialect gives is known where its operand is."""
-    matching.check(
+    check(
         "answer_questions",
         case(
             "%h : int = jit_amp::deferred[value=15]()\n"
@@ -184,7 +183,7 @@ def test_one_result_twice() -> None:
     checks = """\
 # CHECK: [[A:%[0-9]+]] : bool = prim::Constant[value=1]
   # CHECK: return ([[A]])"""
-    matching.check("answer_questions", SAME.format(checks=checks, other="%x"))
+    check("answer_questions", SAME.format(checks=checks, other="%x"))
 
 
 def test_two_results() -> None:

@@ -7,7 +7,7 @@ import pytest
 import jit_amp
 from jit_amp import _C
 
-from . import matching
+from . import ir
 from .ir import unchanged
 
 LOOP = """
@@ -41,7 +41,7 @@ graph(%x : Tensor, %n : int, %c : bool):
 )
 def test_lost(after: str) -> None:
     """Where the loop runs no times, what it gives is the caller's tensor; nothing reads it."""
-    graph = matching.parse(LOOP.format(start="%x", after=after, result="%n"))
+    graph = ir.parse(LOOP.format(start="%x", after=after, result="%n"))
     with pytest.raises(jit_amp.AutocastError, match="in-place write to what a loop gives"):
         _C.run_pass("check_writes", graph, {}, True)
 
@@ -93,7 +93,7 @@ def test_without_a_result_of_a_loop(body: str) -> None:
 
 def test_unmarked_loop_is_not_taken() -> None:
     """Without marks there would be nothing to compare with."""
-    graph = matching.parse("""
+    graph = ir.parse("""
 graph(%x : Tensor, %n : int):
   %yes : bool = prim::Constant[value=1]()
   %y : Tensor = prim::Loop(%n, %yes, %x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from . import matching
+from .ir import check, unchanged
 
 CASE = """
 graph(%x : Tensor, %z : Tensor, %flag : bool, %number : int):
@@ -51,7 +51,7 @@ def test_definition_is_lowered() -> None:
 : [[Z:%[0-9]+]] : Tensor = jit_amp::cast(
 : aten::mm([[X]], [[Z]])
 -NOT: jit_amp::scoped"""
-    matching.check("decompose", case("aten::inner(%x, %z)", checks), exported=True)
+    check("decompose", case("aten::inner(%x, %z)", checks), exported=True)
 
 
 def test_the_dtype_is_the_scopes() -> None:
@@ -66,19 +66,19 @@ def test_the_dtype_is_the_scopes() -> None:
         "  %bf : int = jit_amp::deferred[value=15]()\n", ""
     )
     text = text.replace("  %plain : int = prim::Constant[value=15]()\n", "")
-    matching.check("decompose", text, exported=True)
+    check("decompose", text, exported=True)
 
 
 def test_definition_in_terms_of_composites() -> None:
     """What a definition leaves opaque is looked at again."""
     checks = "-NOT: jit_amp::scoped\n: jit_amp::cast\n: aten::\n-NOT: aten::chain_matmul"
     text = case("aten::matrix_power(%x, %three)", checks)
-    matching.check("decompose", text, exported=True)
+    check("decompose", text, exported=True)
 
 
 def test_in_a_branch() -> None:
     """Opaque nodes in blocks are nodes too."""
-    matching.check(
+    check(
         "decompose",
         """
 graph(%x : Tensor, %c : bool):
@@ -121,7 +121,7 @@ with graph(%x : Tensor):
 )
 def test_stays(call: str, state: str, devices: str) -> None:
     """seal will say at its line why it cannot be exported."""
-    matching.unchanged("decompose", case(call, state=state, devices=devices))
+    unchanged("decompose", case(call, state=state, devices=devices))
 
 
 @pytest.mark.parametrize(
@@ -147,4 +147,4 @@ def test_stays(call: str, state: str, devices: str) -> None:
 )
 def test_nothing_opaque(text: str) -> None:
     """Composites are not taken apart for their own sake."""
-    matching.unchanged("decompose", text)
+    unchanged("decompose", text)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from . import matching
-from .ir import unchanged
+from .ir import check, unchanged
 
 
 def case(body: str, result: str, checks: str = "") -> str:
@@ -30,13 +29,13 @@ DETACHED = """\
 )
 def test_held(body: str, result: str) -> None:
     """A user without an operator, which oneDNN's fusion would ask for one."""
-    matching.check("detach_sizes", case(body, result, DETACHED))
+    check("detach_sizes", case(body, result, DETACHED))
 
 
 def test_through_an_elementwise_operator() -> None:
     """The fusion follows the size from one to the next."""
     body = "%s : int[] = aten::size(%x)\n%r : Tensor = aten::relu(%x)\n"
-    matching.check(
+    check(
         "detach_sizes",
         case(body + "%l : Tensor[] = prim::ListConstruct(%r, %z)", "%s, %l", DETACHED),
     )
@@ -44,7 +43,7 @@ def test_through_an_elementwise_operator() -> None:
 
 def test_in_a_branch() -> None:
     """What a branch gives is held by its end."""
-    matching.check(
+    check(
         "detach_sizes",
         """
 graph(%x : Tensor, %c : bool):
@@ -100,7 +99,7 @@ def test_stays(body: str, result: str) -> None:
 
 def test_second_time() -> None:
     """What is done is not done again."""
-    graph = matching.check(
+    graph = check(
         "detach_sizes",
         case("%s : int[] = aten::size(%x)\n%l : Tensor[] = prim::ListConstruct(%x, %z)", "%s, %l"),
     )

@@ -10,8 +10,8 @@ import torch
 
 from jit_amp import _C
 
-from . import matching
-from .matching import TENSOR
+from . import ir
+from .ir import TENSOR
 
 CONSTANTS = {
     "%none": "NoneType = prim::Constant()",
@@ -44,7 +44,7 @@ def knows(body: str, expected: str, *tensors: torch.Tensor) -> None:
     lines = textwrap.indent(inspect.cleandoc(body), "  ")
     inputs = ", ".join(f"{name} : {type_of}" for name, type_of in INPUTS.items())
     text = f"\ngraph({inputs}):\n{''.join(head)}{lines}\n  return ()\n"
-    assert _C.facts_of(matching.parse(text, *tensors)).strip() == inspect.cleandoc(expected)
+    assert _C.facts_of(ir.parse(text, *tensors)).strip() == inspect.cleandoc(expected)
 
 
 @pytest.mark.parametrize(

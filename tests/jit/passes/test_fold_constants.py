@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from . import matching
+from . import ir
 from .ir import check, unchanged
 
 
@@ -22,7 +22,7 @@ from .ir import check, unchanged
 )
 def test_is_none(question: str, answer: int) -> None:
     """The type of `x` answers it, whichever side None is on."""
-    matching.check(
+    check(
         "fold_constants",
         f"""
         graph(%x : Tensor):
@@ -37,7 +37,7 @@ def test_is_none(question: str, answer: int) -> None:
 
 def test_arithmetic() -> None:
     """A dtype that a helper computes is a constant for the scope that takes it."""
-    matching.check(
+    check(
         "fold_constants",
         """
         graph():
@@ -77,7 +77,7 @@ def test_decided_branch() -> None:
 
 def test_question_in_a_branch() -> None:
     """The questions in blocks count too."""
-    matching.check(
+    check(
         "fold_constants",
         """
         graph(%x : Tensor, %c : bool):
@@ -99,7 +99,7 @@ def test_question_in_a_branch() -> None:
 
 def test_constants_go_into_tasks() -> None:
     """A flag handed to a forked task decides about a scope in it; the others keep their order."""
-    matching.check(
+    check(
         "fold_constants",
         """
 graph(%x : Tensor, %z : Tensor):
@@ -151,11 +151,11 @@ def test_stays(body: str) -> None:
 
 def test_constant_tensors_stay() -> None:
     """A weight's product is not computed here: it would be outside any scope."""
-    matching.unchanged(
+    unchanged(
         "fold_constants",
         f"""
         graph():
-          %w : {matching.TENSOR}
+          %w : {ir.TENSOR}
           %y : Tensor = aten::relu(%w)
           return (%y)
         """,
@@ -182,7 +182,7 @@ def test_undecided_branch_stays() -> None:
 
 def test_operands_of_tasks_stay() -> None:
     """Only constants are handed in."""
-    matching.unchanged(
+    unchanged(
         "fold_constants",
         """
 graph(%x : Tensor, %k : int):

@@ -8,8 +8,8 @@ import torch
 import jit_amp
 from jit_amp import _C
 
-from . import matching
-from .matching import TENSOR
+from . import ir
+from .ir import TENSOR, check
 
 RAISE = """
 graph(%x : Tensor, %c : bool):
@@ -30,7 +30,7 @@ OURS = "AssertionError: jit_amp: no such device"
 
 def test_weight() -> None:
     """A cast of a weight is a weight."""
-    graph = matching.check(
+    graph = check(
         "fold_sealed",
         f"""
     graph(%x : Tensor):
@@ -58,7 +58,7 @@ def test_weight() -> None:
 
 def test_branch() -> None:
     """And what only the way that goes has needed goes too."""
-    matching.check(
+    check(
         "fold_sealed",
         """
         graph(%x : Tensor):
@@ -83,7 +83,7 @@ def test_branch() -> None:
 
 def test_equal_constants() -> None:
     """They are one."""
-    matching.check(
+    check(
         "fold_sealed",
         """
         graph(%x : Tensor):
@@ -102,12 +102,12 @@ def test_equal_constants() -> None:
 def test_check_that_holds() -> None:
     """It is not asked again."""
     text = RAISE.format(text=OURS, condition="%yes")
-    matching.check("fold_sealed", "# CHECK-NOT: prim::RaiseException\n" + text + "# CHECK: return")
+    check("fold_sealed", "# CHECK-NOT: prim::RaiseException\n" + text + "# CHECK: return")
 
 
 def test_check_that_always_fails() -> None:
     """Every call would raise it: it is an error now."""
-    graph = matching.parse(RAISE.format(text=OURS, condition="%no"))
+    graph = ir.parse(RAISE.format(text=OURS, condition="%no"))
     with pytest.raises(jit_amp.AutocastError, match=r"^jit_amp: no such device"):
         _C.run_pass("fold_sealed", graph, {}, True)
 
@@ -121,14 +121,14 @@ def test_check_that_always_fails() -> None:
 )
 def test_check_that_may_fail(text: str, condition: str) -> None:
     """It stays."""
-    graph = matching.parse(RAISE.format(text=text, condition=condition))
+    graph = ir.parse(RAISE.format(text=text, condition=condition))
     _C.run_pass("fold_sealed", graph, {}, True)
-    assert [node.kind() for node in matching.nodes_of(graph)].count("prim::RaiseException") == 1
+    assert [node.kind() for node in ir.nodes_of(graph)].count("prim::RaiseException") == 1
 
 
 def test_assertion_of_the_author() -> None:
     """A program that always raises is one that freezes: it is the author's."""
-    graph = matching.parse(RAISE.format(text="AssertionError: always", condition="%no"))
+    graph = ir.parse(RAISE.format(text="AssertionError: always", condition="%no"))
     _C.run_pass("fold_sealed", graph, {}, True)
     assert "prim::RaiseException" in str(graph)
 
@@ -156,12 +156,12 @@ def test_nothing_follows(body: str) -> None:
         "%sizes": "int[] = prim::Constant[value=[2]]()",
     }
     head = "".join(f"  {name} : {made}\n" for name, made in constants.items() if name in body)
-    matching.kept("fold_sealed", f"graph(%x : Tensor):\n{head}  {body}\n  return (%y)\n")
+    ir.kept("fold_sealed", f"graph(%x : Tensor):\n{head}  {body}\n  return (%y)\n")
 
 
 def test_written_weight() -> None:
     """What is written to a constant stays written: it is no constant."""
-    matching.kept(
+    ir.kept(
         "fold_sealed",
         f"""
         graph(%x : Tensor):
@@ -178,7 +178,7 @@ def test_written_weight() -> None:
 
 def test_marked_loop_keeps_the_write() -> None:
     """The caller's tensor, where the loop runs no times: the mark says so."""
-    matching.kept(
+    ir.kept(
         "fold_sealed",
         """
         graph(%x : Tensor, %n : int):

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from jit_amp import _C
 
-from . import matching
-from .matching import TENSOR
+from . import ir
+from .ir import TENSOR, check
 
 HEAD = f"""\
   %none : NoneType = prim::Constant()
@@ -62,9 +62,7 @@ def test_batch_norm() -> None:
 : [[Y:%[0-9]+]] : Tensor = aten::conv2d({{%[0-9]+}}, [[W]], [[B]],
 -NOT: aten::batch_norm
 : return ([[Y]])"""
-    folded = matching.check(
-        "fold_weights", graph(f"  %y : Tensor = {NORM}", checks=checks), *tensors()
-    )
+    folded = check("fold_weights", graph(f"  %y : Tensor = {NORM}", checks=checks), *tensors())
     assert weights_of(folded) == pytest.approx([1.5, -0.25], rel=1e-4)
 
 
@@ -72,9 +70,7 @@ def test_batch_norm_without_a_scope() -> None:
     """Nothing is cast that was not."""
     conv = "  %c : Tensor = aten::conv2d(%x, %w, %none, %s, %p, %s, %one)\n"
     checks = "-NOT: jit_amp::cast\n: aten::conv2d\n-NOT: batch_norm\n: return"
-    matching.check(
-        "fold_weights", graph(f"  %y : Tensor = {NORM}", checks=checks, conv=conv), *tensors()
-    )
+    check("fold_weights", graph(f"  %y : Tensor = {NORM}", checks=checks, conv=conv), *tensors())
 
 
 @pytest.mark.parametrize(
@@ -88,7 +84,7 @@ def test_batch_norm_without_a_scope() -> None:
 )
 def test_numbers(operator: str, weights: list[float]) -> None:
     """A number does not decide about the dtype: it may go into the weight or the bias."""
-    graph_ = matching.parse(graph(f"  %y : Tensor = {operator}"), *tensors())
+    graph_ = ir.parse(graph(f"  %y : Tensor = {operator}"), *tensors())
     _C.run_pass("fold_weights", graph_, {}, True)
     assert weights_of(graph_) == weights
     assert operator[: operator.index("(")] not in str(graph_)
@@ -98,7 +94,7 @@ def test_numbers(operator: str, weights: list[float]) -> None:
 def test_tensors_stay(operator: str) -> None:
     """The result is float32 by type promotion; folded it would be bfloat16."""
     alpha = ", %one" if operator in ("add", "sub") else ""
-    graph_ = matching.parse(
+    graph_ = ir.parse(
         graph(f"  %y : Tensor = aten::{operator}(%c, %t{alpha})").replace(
             "  %xc", f"  %t : {TENSOR}\n  %xc", 1
         ),
@@ -124,16 +120,16 @@ def test_tensors_stay(operator: str) -> None:
 )
 def test_nothing_to_fold(body: str) -> None:
     """The weight stays what it is, with its cast."""
-    graph_ = matching.parse(graph(body), *tensors())
-    before = sorted(matching.operators(graph_))
+    graph_ = ir.parse(graph(body), *tensors())
+    before = sorted(ir.operators(graph_))
     _C.run_pass("fold_weights", graph_, {}, True)
-    assert sorted(matching.operators(graph_)) == before
+    assert sorted(ir.operators(graph_)) == before
     assert weights_of(graph_) == [3.0]
 
 
 def test_used_twice() -> None:
     """What else reads the convolution has to get what it got."""
-    graph_ = matching.parse(graph(f"  %y : Tensor = {NORM}", result="%y, %c"), *tensors())
+    graph_ = ir.parse(graph(f"  %y : Tensor = {NORM}", result="%y, %c"), *tensors())
     _C.run_pass("fold_weights", graph_, {}, True)
     assert "aten::batch_norm" in str(graph_)
     assert weights_of(graph_) == [3.0]
@@ -142,14 +138,14 @@ def test_used_twice() -> None:
 def test_weight_that_is_computed() -> None:
     """It is no constant: there is nothing to fold into."""
     conv = CONV.replace("jit_amp::cast(%w,", "jit_amp::cast(%x,")
-    graph_ = matching.parse(graph(f"  %y : Tensor = {NORM}", conv=conv), *tensors())
+    graph_ = ir.parse(graph(f"  %y : Tensor = {NORM}", conv=conv), *tensors())
     _C.run_pass("fold_weights", graph_, {}, True)
     assert "aten::batch_norm" in str(graph_)
 
 
 def test_no_weights() -> None:
     """Casts of what is not constant are left where they are."""
-    matching.kept(
+    ir.kept(
         "fold_weights",
         """
         graph(%x : Tensor):
@@ -169,4 +165,4 @@ def test_a_batch_norm_in_training_mode_stays(training: str) -> None:
     text = graph(f"  %y : Tensor = {norm}").replace(
         "(%x : Tensor)", "(%x : Tensor, %switch : bool)"
     )
-    matching.kept("fold_weights", text, *tensors())
+    ir.kept("fold_weights", text, *tensors())

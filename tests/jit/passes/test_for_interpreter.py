@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from . import matching
+from . import ir
+from .ir import check
 
 LOOP = """
 graph(%x : Tensor, %n : int):
@@ -27,15 +28,15 @@ graph(%x : Tensor, %n : int):
 
 def test_loop() -> None:
     """The marks go, and the loop runs where it stands: its use may come later."""
-    graph = matching.check("for_interpreter", LOOP)
+    graph = check("for_interpreter", LOOP)
     x = torch.tensor([-1.0, 2.0])
-    assert torch.equal(matching.values_of(graph, x, 0)[0], x)
-    assert torch.equal(matching.values_of(graph, x, 1)[0], x.relu())
+    assert torch.equal(ir.values_of(graph, x, 0)[0], x)
+    assert torch.equal(ir.values_of(graph, x, 1)[0], x.relu())
 
 
 def test_loop_in_a_loop() -> None:
     """Each of them, right behind it."""
-    matching.check(
+    check(
         "for_interpreter",
         """
 graph(%x : Tensor, %n : int):
@@ -60,7 +61,7 @@ graph(%x : Tensor, %n : int):
 
 def test_task() -> None:
     """PyTorch's executor would differentiate parts of it: it sees one node."""
-    matching.check(
+    check(
         "for_interpreter",
         """
 graph(%x : Tensor):
@@ -143,4 +144,4 @@ with graph(%f : Future(Tensor)):
 )
 def test_stays(text: str) -> None:
     """Nothing that the interpreter would do otherwise."""
-    matching.kept("for_interpreter", text)
+    ir.kept("for_interpreter", text)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from . import matching
-from .ir import unchanged
+from .ir import check, unchanged
 
 
 def case(beta: str, alpha: str, call: str = "aten::addmm(%b, %x, %x, %beta, %alpha)") -> str:
@@ -26,7 +25,7 @@ TWO = "int = prim::Constant[value=2]()"
 @pytest.mark.parametrize(("beta", "alpha"), [(ONE, ONE), (ONE_POINT, ONE), (ONE, ONE_POINT)])
 def test_it_is_rounded_once(beta: str, alpha: str) -> None:
     """As eager's, three calls in a row, with a first operand of any rank."""
-    graph = matching.check("keep_addmm", case(beta, alpha))
+    graph = check("keep_addmm", case(beta, alpha))
     run = torch._C._create_function_from_graph("case", graph)
     x = torch.randn(8, 8).bfloat16()
     for b in (torch.randn(8, 8).bfloat16(), torch.randn(8).bfloat16(), torch.randn(()).bfloat16()):

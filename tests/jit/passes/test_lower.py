@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from . import matching
 from .ir import BOTH, CPU, CUDA, OFF, State, check, unchanged
 
 BFLOAT16, FLOAT16, FLOAT32 = 15, 5, 6
@@ -52,7 +51,7 @@ def dtype(number: int) -> str:
 def test_lower(entry: State, cpu: str, cuda: str) -> None:
     """Each device has its target; one cast does for an operand that comes twice."""
     text = call("aten::mm(%x, %x)", CAST.format(cpu=cpu, cuda=cuda, call="aten::mm([[X]], [[X]])"))
-    matching.check("lower", text, entry=entry)
+    check("lower", text, entry=entry)
 
 
 def test_fp32() -> None:
@@ -61,7 +60,7 @@ def test_fp32() -> None:
         "aten::mse_loss(%x, %x, %one)",
         CAST.format(cpu=dtype(FLOAT32), cuda=NONE, call="aten::mse_loss([[X]], [[X]],"),
     )
-    matching.check("lower", text, entry={"cpu": torch.float16})
+    check("lower", text, entry={"cpu": torch.float16})
 
 
 def test_promote_on_cpu() -> None:
@@ -73,7 +72,7 @@ def test_promote_on_cpu() -> None:
 : [[X:%[0-9]+]] : Tensor[] = jit_amp::cast(%x, [[W]],
 : aten::cat([[X]],"""
     text = call("aten::cat(%x, %one)", checks, "%x : Tensor[]")
-    matching.check("lower", text, entry=CPU)
+    check("lower", text, entry=CPU)
 
 
 def test_promote_on_cuda() -> None:
@@ -85,7 +84,7 @@ def test_promote_on_cuda() -> None:
 -DAG: [[Z:%[0-9]+]] : Tensor = jit_amp::cast(%z, {{%[0-9]+}}, [[W]])
 : aten::atan2([[X]], [[Z]])"""
     text = call("aten::atan2(%x, %z)", checks, "%x : Tensor, %z : Tensor")
-    matching.check("lower", text, entry=CUDA)
+    check("lower", text, entry=CUDA)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +96,7 @@ def test_float32_unless_given(what: str) -> None:
 -NOT: jit_amp::cast
 : [[D:%[0-9]+]] : int? = jit_amp::opt_dtype(%x,
 -NEXT: (%x, {{.*}}[[D]])"""
-    matching.check("lower", call(what, checks), entry=CUDA)
+    check("lower", call(what, checks), entry=CUDA)
 
 
 def test_optional_operands() -> None:
@@ -106,13 +105,13 @@ def test_optional_operands() -> None:
 : [[B:%[0-9]+]] : Tensor? = jit_amp::cast(%b,
 : aten::linear({{.*}}, [[B]])"""
     text = call("aten::linear(%x, %x, %b)", checks, "%x : Tensor, %b : Tensor?")
-    matching.check("lower", text, entry=CPU)
+    check("lower", text, entry=CPU)
 
 
 def test_none_is_not_cast() -> None:
     """There is nothing to cast."""
     checks = ": jit_amp::cast(%x\n-NOT: jit_amp::cast\n: return"
-    matching.check("lower", call("aten::linear(%x, %x, %none)", checks), entry=CPU)
+    check("lower", call("aten::linear(%x, %x, %none)", checks), entry=CPU)
 
 
 def test_numbers_are_not_cast() -> None:
@@ -123,7 +122,7 @@ def test_numbers_are_not_cast() -> None:
 -NOT: jit_amp::cast
 : aten::addmm"""
     text = call("aten::addmm(%x, %x, %x, %one, %one)", checks)
-    matching.check("lower", text, entry=CPU)
+    check("lower", text, entry=CPU)
 
 
 def test_in_blocks() -> None:
@@ -151,13 +150,13 @@ def test_in_blocks() -> None:
               -> (%yes)
           return (%y)
         """,
-        CPU,
+        entry=CPU,
     )
 
 
 def test_in_a_task() -> None:
     """The task's thread has another autocast state: the ambient dtype is handed in."""
-    matching.check(
+    check(
         "lower",
         """
 graph(%x : Tensor):
@@ -182,7 +181,7 @@ def test_exported() -> None:
     checks = """\
 : [[D:%[0-9]+]] : int = jit_amp::deferred[value=15]()
 : jit_amp::cast(%x, [[D]],"""
-    matching.check("lower", call("aten::mm(%x, %x)", checks), entry=CPU, exported=True)
+    check("lower", call("aten::mm(%x, %x)", checks), entry=CPU, exported=True)
 
 
 def test_opaque() -> None:
@@ -193,13 +192,13 @@ def test_opaque() -> None:
 -NEXT: return ([[Y]])
 : jit_amp::scoped_0 = graph
 : aten::matrix_exp"""
-    matching.check("lower", call("aten::matrix_exp(%x)", checks), entry=CPU)
+    check("lower", call("aten::matrix_exp(%x)", checks), entry=CPU)
 
 
 def test_unknown() -> None:
     """An operator that has no schema may write or give a view: no pass may move or merge it."""
     checks = ': jit_amp::scoped_effect_0[devices=["cpu"]]\n: some::operator'
-    matching.check("lower", call("some::operator(%x)", checks), entry=CPU)
+    check("lower", call("some::operator(%x)", checks), entry=CPU)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +220,7 @@ def test_questions(question: str, type_of: str, entry: State, answer: int) -> No
 -NOT: autocast
 : [[A:%[0-9]+]] : {type_of} = prim::Constant[value={answer}]
 : return ([[A]])"""
-    matching.check("lower", call(question, checks, "", type_of), entry=entry)
+    check("lower", call(question, checks, "", type_of), entry=entry)
 
 
 @pytest.mark.parametrize("name", ["cpu", "cuda"])
@@ -235,14 +234,14 @@ def test_question_by_name(name: str) -> None:
       %y : bool = aten::is_autocast_enabled(%d)
       return (%y)
     """
-    matching.check("lower", text, entry=CPU)
+    check("lower", text, entry=CPU)
 
 
 def test_question_about_any_device() -> None:
     """The name is known at run time only: the dispatcher answers, in the state."""
     checks = ": jit_amp::scoped_effect_0[\n: aten::get_autocast_dtype"
     text = call("aten::get_autocast_dtype(%d)", checks, "%d : str", "int")
-    matching.check("lower", text, entry=CPU)
+    check("lower", text, entry=CPU)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +264,7 @@ def test_question_about_any_device() -> None:
 )
 def test_untouched(what: str, entry: State) -> None:
     """Autocast leaves it alone, and so do we."""
-    unchanged("lower", call(what), entry)
+    unchanged("lower", call(what), entry=entry)
 
 
 @pytest.mark.parametrize("exported", [False, True])
@@ -278,10 +277,10 @@ def test_no_cast_of_what_has_no_tensor(exported: bool) -> None:
       %t : (Tensor[], int) = prim::TupleConstruct(%l, %m)
       return (%t)
     """
-    unchanged("lower", text, BOTH, exported=exported)
+    unchanged("lower", text, entry=BOTH, exported=exported)
 
 
 def test_in_place_form_of_a_listed_operator() -> None:
     """`addmm` is cast and `addmm_` is not: a policy is one exact overload's."""
-    unchanged("lower", call("aten::addmm_(%x, %x, %x, %one, %one)"), CPU)
-    check("lower", call("aten::addmm(%x, %x, %x, %one, %one)", ": jit_amp::cast"), CPU)
+    unchanged("lower", call("aten::addmm_(%x, %x, %x, %one, %one)"), entry=CPU)
+    check("lower", call("aten::addmm(%x, %x, %x, %one, %one)", ": jit_amp::cast"), entry=CPU)

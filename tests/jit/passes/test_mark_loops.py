@@ -7,7 +7,7 @@ import torch
 
 from jit_amp import _C
 
-from . import matching
+from . import ir
 from .ir import check, unchanged
 
 TENSORS = """
@@ -69,17 +69,17 @@ graph(%x : Tensor, %n : int):
 @pytest.mark.parametrize("text", [NESTED, LISTS, ONLY_WHAT_IS_USED], ids=["nested", "lists", "use"])
 def test_marks(text: str) -> None:
     """Whatever can be written to and has a use, in the body and after the loop."""
-    matching.check("mark_loops", text)
+    check("mark_loops", text)
 
 
 def test_marks_stand_before_the_uses() -> None:
     """A use that stays on the loop's own value would be one that AliasDb misjudges."""
-    matching.check("mark_loops", TENSORS)
+    check("mark_loops", TENSORS)
 
 
 def test_marked_graph_is_flat() -> None:
     """The verifier has the same idea of what is to be marked."""
-    graph = matching.parse(TENSORS)
+    graph = ir.parse(TENSORS)
     with pytest.raises(RuntimeError, match="not marked"):
         _C.verify(graph, "flat")
     _C.run_pass("mark_loops", graph, {}, False)
@@ -89,7 +89,7 @@ def test_marked_graph_is_flat() -> None:
 @pytest.mark.parametrize("text", [TENSORS, NESTED, LISTS, ONLY_WHAT_IS_USED])
 def test_there_and_back(text: str) -> None:
     """Without its marks a graph is what it was."""
-    graph = matching.parse(text)
+    graph = ir.parse(text)
     before = str(graph)
     assert _C.run_pass("mark_loops", graph, {}, False)
     assert _C.run_pass("unmark_loops", graph, {}, False)
@@ -98,11 +98,11 @@ def test_there_and_back(text: str) -> None:
 
 def test_marks_keep_the_meaning() -> None:
     """`carried` gives what it is given."""
-    graph = matching.parse(TENSORS)
+    graph = ir.parse(TENSORS)
     _C.run_pass("mark_loops", graph, {}, False)
     x = torch.tensor([-1.0, 2.0])
-    assert torch.equal(matching.values_of(graph, x, 0)[0], x)
-    assert torch.equal(matching.values_of(graph, x, 2)[0], x.relu())
+    assert torch.equal(ir.values_of(graph, x, 0)[0], x)
+    assert torch.equal(ir.values_of(graph, x, 2)[0], x.relu())
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_unmarks_chains() -> None:
 
 def test_unmarks_in_a_task() -> None:
     """A loop in a forked task was marked as well."""
-    matching.check(
+    check(
         "unmark_loops",
         """
 graph(%x : Tensor):

@@ -6,7 +6,7 @@ import pytest
 
 from jit_amp import _C
 
-from . import matching
+from . import ir
 from .ir import check, unchanged
 
 TRACED = """
@@ -54,7 +54,7 @@ def test_older_overload() -> None:
 
 def test_operands_keep_their_places() -> None:
     """Stride and padding are lists alike: they must not change places."""
-    matching.check(
+    check(
         "name_convolutions",
         """
         graph(%x : Tensor, %w : Tensor, %b : Tensor?):
@@ -99,7 +99,7 @@ def test_in_a_branch() -> None:
 
 def test_in_a_task() -> None:
     """A forked task's graph is another one."""
-    matching.check(
+    check(
         "name_convolutions",
         """
 graph(%x : Tensor):
@@ -152,7 +152,7 @@ def test_others_stay(call: str) -> None:
 )
 def test_what_is_known_at_run_time_only_stays(stride: str, transposed: str) -> None:
     """PyTorch's rewriting takes it for a constant, and fails; the one beside it is named."""
-    graph = matching.parse(
+    graph = ir.parse(
         f"""
         graph(%x : Tensor, %given : int[], %switch : bool):
           %none : NoneType = prim::Constant()
@@ -165,4 +165,4 @@ def test_what_is_known_at_run_time_only_stays(stride: str, transposed: str) -> N
         """  # noqa: E501
     )
     assert _C.run_pass("name_convolutions", graph, {}, False)
-    assert matching.operators(graph) == ["aten::_convolution", "aten::conv2d"]
+    assert ir.operators(graph) == ["aten::_convolution", "aten::conv2d"]

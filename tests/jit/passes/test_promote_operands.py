@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from . import matching
-from .ir import unchanged
+from . import ir
+from .ir import check, unchanged
 
 
 def case(call: str, inputs: str, checks: str = "") -> str:
@@ -33,16 +33,16 @@ WIDE, NARROW = "%w : Float(*, device=cpu)", "%n : BFloat16(*, device=cpu)"
     ],
 )
 def test_the_narrower_operand_is_cast(call: str) -> None:
-    graph = matching.check("promote_operands", case(call, f"{WIDE}, {NARROW}"))
-    [to] = [node for node in matching.nodes_of(graph) if node.kind() == "aten::to"]
+    graph = check("promote_operands", case(call, f"{WIDE}, {NARROW}"))
+    [to] = [node for node in ir.nodes_of(graph) if node.kind() == "aten::to"]
     assert to.inputsAt(0).debugName() == "n" and to.inputsAt(1).toIValue() == 6
 
 
 def test_both_are_cast_to_what_neither_is() -> None:
     """bfloat16 and float16 give float32."""
     inputs = f"%h : Half(*, device=cpu), {NARROW}"
-    graph = matching.check("promote_operands", case("aten::add(%h, %n, %one)", inputs))
-    assert matching.operators(graph) == ["aten::to", "aten::to", "aten::add"]
+    graph = check("promote_operands", case("aten::add(%h, %n, %one)", inputs))
+    assert ir.operators(graph) == ["aten::to", "aten::to", "aten::add"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from torch import Tensor
 import jit_amp
 from jit_amp import _C
 
-from . import matching
+from . import ir
 from .ir import BOTH, CPU, CUDA, OFF, State
 
 BF16, HALF = torch.bfloat16, torch.float16
@@ -65,7 +65,7 @@ def test_entry(entry: State, state: str) -> None:
 
 def test_in_a_task() -> None:
     """A task starts in the state of its fork."""
-    graph = matching.parse("""
+    graph = ir.parse("""
 graph(%x : Tensor):
   %f : Future(Tensor) = prim::fork(%x)
   %r : Tensor = aten::wait(%f)

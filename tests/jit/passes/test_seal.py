@@ -8,8 +8,8 @@ import torch
 import jit_amp
 from jit_amp import _C
 
-from . import matching
-from .matching import TENSOR
+from . import ir
+from .ir import TENSOR
 
 FLOAT = "Float(*, *, device=cpu)"
 BFLOAT16 = "BFloat16(*, *, device=cpu)"
@@ -17,7 +17,7 @@ BFLOAT16 = "BFloat16(*, *, device=cpu)"
 
 def sealed(text: str, *tensors: torch.Tensor) -> torch._C.Graph:
     """The graph after the pass, which always says that it changes it; verified to be stock."""
-    graph = matching.parse(text, *tensors)
+    graph = ir.parse(text, *tensors)
     assert _C.run_pass("seal", graph, {}, True)
     assert "jit_amp::" not in str(graph).replace("jit_amp::carried", "")
     return graph
@@ -37,7 +37,7 @@ def cast(tensor: str, targets: str = "%bf, %none", more: str = "", result: str =
 
 
 def count(graph: torch._C.Graph, kind: str) -> int:
-    return sum(node.kind() == kind for node in matching.nodes_of(graph))
+    return sum(node.kind() == kind for node in ir.nodes_of(graph))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def count(graph: torch._C.Graph, kind: str) -> int:
 def test_decided(tensor: str, targets: str) -> None:
     """It is sure to be cast: one `aten::to`."""
     graph = sealed(cast(tensor, targets))
-    [to] = [node for node in matching.nodes_of(graph) if node.kind() == "aten::to"]
+    [to] = [node for node in ir.nodes_of(graph) if node.kind() == "aten::to"]
     assert to.inputsAt(1).toIValue() == 15
     assert next(graph.outputs()).node() == to
 
@@ -55,7 +55,7 @@ def test_decided(tensor: str, targets: str) -> None:
 def test_decided_by_the_device() -> None:
     """CUDA's target for what is there."""
     graph = sealed(cast("Float(*, device=cuda:0)", "%bf, %half"))
-    [to] = [node for node in matching.nodes_of(graph) if node.kind() == "aten::to"]
+    [to] = [node for node in ir.nodes_of(graph) if node.kind() == "aten::to"]
     assert to.inputsAt(1).toIValue() == 5
 
 
@@ -86,7 +86,7 @@ def test_undecided(tensor: str) -> None:
     graph = sealed(cast(tensor))
     assert count(graph, "prim::If") >= 2
     x = torch.ones(2)
-    assert matching.values_of(graph, x)[0].dtype == torch.bfloat16
+    assert ir.values_of(graph, x)[0].dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_undecided(tensor: str) -> None:
 def test_what_is_asked(given: torch.dtype, dtype: torch.dtype) -> None:
     """A cast that is not decided does at run time what autocast's does."""
     graph = sealed(cast("Tensor"))
-    assert matching.values_of(graph, torch.ones(2, dtype=given))[0].dtype == dtype
+    assert ir.values_of(graph, torch.ones(2, dtype=given))[0].dtype == dtype
 
 
 def test_optional() -> None:
@@ -115,8 +115,8 @@ def test_optional() -> None:
       %c : Tensor? = jit_amp::cast(%x, %bf, %none)
       return (%c)
     """)
-    assert matching.values_of(graph, None) == (None,)
-    assert matching.values_of(graph, torch.ones(2))[0].dtype == torch.bfloat16
+    assert ir.values_of(graph, None) == (None,)
+    assert ir.values_of(graph, torch.ones(2))[0].dtype == torch.bfloat16
 
 
 DENSE = "aten::relu(%x)"
@@ -197,8 +197,100 @@ def test_constant_and_its_part() -> None:
         torch.ones(2, 2),
     )
     assert count(graph, "aten::to") == 1
-    whole, part = matching.values_of(graph, torch.ones(1))
+    whole, part = ir.values_of(graph, torch.ones(1))
     assert (whole.dtype, part.dtype, part.shape) == (torch.bfloat16, torch.bfloat16, (2,))
+
+
+PART = f"""
+graph(%x : Tensor):
+  %none : NoneType = prim::Constant()
+  %no : bool = prim::Constant[value=0]()
+  %zero : int = prim::Constant[value=0]()
+  %one : int = prim::Constant[value=1]()
+  %two : int = prim::Constant[value=2]()
+  %bf : int = jit_amp::deferred[value=15]()
+  %half : int[] = prim::Constant[value=[2, 2]]()
+  %wide : int[] = prim::Constant[value=[3, 4, 2]]()
+  %strides : int[] = prim::Constant[value=[1, 2]]()
+  %rows : int[] = prim::Constant[value=[2, 1]]()
+  %w : {TENSOR}
+  MORE
+  %c : Tensor = jit_amp::cast(%p, %bf, %none)
+  return (%c)
+"""
+
+
+def part(more: str) -> tuple[torch.Tensor, torch.Tensor, bool]:
+    """The cast of a part of a constant, as eager's and as the pass's; whether it is a view of a
+    cast of the whole."""
+    weight = torch.arange(8.0).view(4, 2)
+    text = PART.replace("MORE", more.replace("\n", "\n  "))
+    plain = ir.parse(
+        text.replace("jit_amp::cast(%p, %bf, %none)", "aten::alias(%p)").replace(
+            "jit_amp::deferred", "prim::Constant"
+        ),
+        weight.clone(),
+    )
+    [wanted] = ir.values_of(plain, torch.ones(1))
+    graph = sealed(text, weight.clone())
+    [found] = ir.values_of(graph, torch.ones(1))
+    return wanted.to(torch.bfloat16), found, next(graph.outputs()).node().kind() != "aten::to"
+
+
+@pytest.mark.parametrize(
+    ("more", "is_view"),
+    [
+        ("%p : Tensor = aten::select(%w, %zero, %one)", True),
+        ("%p : Tensor = aten::slice(%w, %zero, %one, %none, %one)", True),
+        ("%p : Tensor = aten::t(%w)", True),
+        ("%p : Tensor = aten::unsqueeze(%w, %zero)", True),
+        ("%l : Tensor[] = aten::split(%w, %two, %zero)\n"
+         "%p : Tensor = aten::__getitem__(%l, %one)", True),
+        ("%p : Tensor = aten::as_strided(%w, %half, %rows, %two)", True),
+        # Eager's cast of these has other strides than a part of the whole's cast.
+        ("%p : Tensor = aten::expand(%w, %wide, %no)", False),
+        ("%p : Tensor = aten::select(%w, %one, %one)", False),
+        ("%p : Tensor = aten::slice(%w, %one, %one, %none, %one)", False),
+        ("%p : Tensor = aten::slice(%w, %zero, %zero, %none, %two)", False),
+        ("%t : Tensor = aten::t(%w)\n%p : Tensor = aten::select(%t, %zero, %one)", False),
+        ("%p : Tensor = aten::as_strided(%w, %half, %strides, %two)", False),
+        # Written to before the cast.
+        ("%r : Tensor = aten::add_(%w, %one, %one)\n%p : Tensor = aten::alias(%w)", False),
+        ("%p : Tensor = aten::select(%w, %zero, %one)\n%r : Tensor = aten::add_(%w, %one, %one)",
+         False),
+        ("%n : int[] = prim::ListConstruct(%one)\n%l : int[] = aten::append(%n, %zero)\n"
+         "%p : Tensor = aten::permute(%w, %n)", False),
+    ],
+)  # fmt: skip
+def test_part_of_a_constant(more: str, is_view: bool) -> None:
+    """Values and strides are those of a cast of the part."""
+    wanted, found, found_view = part(more)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+    assert (found.stride(), found.dtype) == (wanted.stride(), wanted.dtype)
+    assert found_view == is_view
+
+
+def test_a_constant_that_is_written_to() -> None:
+    """It is cast as it is after the write."""
+    wanted, found, _ = part(
+        "%r : Tensor = aten::add_(%w, %one, %one)\n%p : Tensor = aten::detach(%w)"
+    )
+    assert torch.equal(wanted, found)
+    text = PART.replace("MORE", "%r : Tensor = aten::add_(%w, %one, %one)").replace("%p", "%w")
+    [found] = ir.values_of(sealed(text, torch.zeros(4, 2)), torch.ones(1))
+    assert found.tolist() == [[1.0, 1.0]] * 4
+
+
+def test_a_cast_keeps_its_line() -> None:
+    """An artefact's errors tell where they come from."""
+    lines = []
+    for kind in ("jit_amp::cast", "aten::to"):
+        graph = ir.parse(cast(FLOAT))
+        if kind == "aten::to":
+            _C.run_pass("seal", graph, {}, True)
+        [node] = [node for node in ir.nodes_of(graph) if node.kind() == kind]
+        lines.append(node.sourceRange())
+    assert lines[0] and lines[0] == lines[1]
 
 
 def test_list_made_here() -> None:
@@ -225,7 +317,7 @@ def test_list_that_is_given() -> None:
       %c : Tensor[] = jit_amp::cast(%l, %bf, %none)
       return (%c)
     """)
-    [out] = matching.values_of(graph, [torch.ones(1), torch.ones(1, dtype=torch.int64)])
+    [out] = ir.values_of(graph, [torch.ones(1), torch.ones(1, dtype=torch.int64)])
     assert [each.dtype for each in out] == [torch.bfloat16, torch.int64]
 
 
@@ -295,7 +387,7 @@ def test_refused(tensor: str) -> None:
     text = SCOPED.format(
         tensor=tensor, devices="cpu", state="%on, %bf", call="aten::matrix_exp(%x)"
     )
-    graph = matching.parse(text)
+    graph = ir.parse(text)
     with pytest.raises(jit_amp.AutocastError, match="`aten::matrix_exp` inside an autocast scope"):
         _C.run_pass("seal", graph, {}, True)
 
@@ -303,12 +395,12 @@ def test_refused(tensor: str) -> None:
 def test_input_check() -> None:
     """What the facts take for granted, the artefact asks at its beginning."""
     graph = sealed(cast("Float(*, device=cpu)"))
-    assert matching.values_of(graph, torch.ones(2))[0].dtype == torch.bfloat16
+    assert ir.values_of(graph, torch.ones(2))[0].dtype == torch.bfloat16
     for wrong in (torch.ones(2, dtype=torch.float64), torch.ones(())):
         with pytest.raises(
             torch.jit.Error, match="expected float32 on cpu, with dimensions, got float"
         ):
-            matching.values_of(graph, wrong)
+            ir.values_of(graph, wrong)
 
 
 @pytest.mark.parametrize(
@@ -334,7 +426,7 @@ def test_input_check() -> None:
 )
 def test_nothing_to_seal(text: str) -> None:
     """Stock operators stay, and nothing is checked of which nothing is taken for granted."""
-    matching.kept("seal", text)
+    ir.kept("seal", text)
 
 
 def test_float64_on_one_way_is_asked_about() -> None:
@@ -354,5 +446,5 @@ def test_float64_on_one_way_is_asked_about() -> None:
     graph = sealed(text)
     x, wide = torch.rand(2, 2), torch.rand(2, 2, dtype=torch.float64)
     for which, dtype in ((True, torch.bfloat16), (False, torch.float64)):
-        [result] = matching.values_of(graph, x, wide, which)
+        [result] = ir.values_of(graph, x, wide, which)
         assert result.dtype is dtype

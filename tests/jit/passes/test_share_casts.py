@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from . import matching
 from .ir import check, unchanged
 
 HEAD = """\
@@ -23,7 +22,7 @@ def graph(body: str, inputs: str = "%x : Tensor, %z : Tensor, %n : int, %c : boo
 
 def test_equal() -> None:
     """A value that is cast twice to one dtype is cast once."""
-    matching.check(
+    check(
         "share_casts",
         graph("""\
   # CHECK: [[A:%[0-9]+]] : Tensor = jit_amp::cast(%x,
@@ -39,7 +38,7 @@ def test_equal() -> None:
 
 def test_after_a_branch_that_casts() -> None:
     """The cast moves in front of the branch: one for both."""
-    matching.check(
+    check(
         "share_casts",
         graph("""\
   # CHECK: [[A:%[0-9]+]] : Tensor = jit_amp::cast(%x,
@@ -64,7 +63,7 @@ def test_after_a_branch_that_casts() -> None:
 
 def test_in_a_block_of_what_is_cast_before() -> None:
     """What dominates a block is there in it."""
-    matching.check(
+    check(
         "share_casts",
         graph("""\
   # CHECK: [[A:%[0-9]+]] : Tensor = jit_amp::cast(%x,
@@ -129,7 +128,7 @@ def test_out_of_two_loops() -> None:
 
 def test_only_the_invariant_one() -> None:
     """What the loop carries is another value each time: its cast stays inside."""
-    matching.check(
+    check(
         "share_casts",
         graph("""\
   # CHECK: jit_amp::cast(%x
@@ -237,7 +236,7 @@ def test_under_no_grad() -> None:
 
 def test_scoped_effect() -> None:
     """What runs in it is not seen."""
-    matching.unchanged(
+    unchanged(
         "share_casts",
         graph("""\
   %a : Tensor = jit_amp::cast(%x, %b, %none)

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from jit_amp import _C
 
-from . import matching
-from .matching import TENSOR
+from . import ir
+from .ir import TENSOR, check, unchanged
 
 
 def case(count: int, body: str = "", checks: str = "", inputs: str = "%x : Tensor") -> str:
@@ -35,16 +35,16 @@ def test_part() -> None:
 : [[P:%[0-9]+]] : Tensor = aten::as_strided([[W]], [[SIZES]], [[STRIDES]], [[OFFSET]])
 -NOT: Float(2, 3
 : return ([[W]], [[P]])"""
-    graph = matching.check("share_parts", case(2, checks=checks), weight, weight[2:])
-    assert torch.equal(matching.values_of(graph, weight)[1], weight[2:])
+    graph = check("share_parts", case(2, checks=checks), weight, weight[2:])
+    assert torch.equal(ir.values_of(graph, weight)[1], weight[2:])
 
 
 def test_part_before_the_whole() -> None:
     """The whole moves up: it has to be there first."""
     weight = whole()
     checks = ": Float(4, 3\n: aten::as_strided"
-    graph = matching.check("share_parts", case(2, checks=checks), weight[1], weight)
-    assert torch.equal(matching.values_of(graph, weight)[0], weight[1])
+    graph = check("share_parts", case(2, checks=checks), weight[1], weight)
+    assert torch.equal(ir.values_of(graph, weight)[0], weight[1])
 
 
 @pytest.mark.parametrize(
@@ -62,15 +62,15 @@ def test_part_before_the_whole() -> None:
 def test_kinds_of_parts(part: torch.nn.Module) -> None:
     """Whatever a view can be; its values stay."""
     weight = whole()
-    graph = matching.check("share_parts", case(2), weight, part(weight))
+    graph = check("share_parts", case(2), weight, part(weight))
     assert graph.findNode("aten::as_strided") is not None
-    assert torch.equal(matching.values_of(graph, weight)[1], part(weight))
+    assert torch.equal(ir.values_of(graph, weight)[1], part(weight))
 
 
 def test_all_parts_of_one() -> None:
     """What `chunk(3)` gave: one constant is left."""
     weight = torch.arange(12.0)
-    graph = matching.check("share_parts", case(4), weight, *weight.chunk(3))
+    graph = check("share_parts", case(4), weight, *weight.chunk(3))
     assert len(graph.findAllNodes("aten::as_strided")) == 3
 
 
@@ -91,37 +91,37 @@ graph(%x : Tensor, %c : bool):
       -> (%w)
   return (%y)
 """
-    graph = matching.check("share_parts", text, weight[2:], weight)
-    assert torch.equal(matching.values_of(graph, weight, True)[0], weight[2:])
-    assert torch.equal(matching.values_of(graph, weight, False)[0], weight)
+    graph = check("share_parts", text, weight[2:], weight)
+    assert torch.equal(ir.values_of(graph, weight, True)[0], weight[2:])
+    assert torch.equal(ir.values_of(graph, weight, False)[0], weight)
 
 
 def test_other_memory() -> None:
     """Equal values are not one tensor."""
-    matching.unchanged("share_parts", case(2), whole(), whole()[2:].clone())
+    unchanged("share_parts", case(2), whole(), whole()[2:].clone())
 
 
 def test_parts_without_the_whole() -> None:
     """A constant that is larger than what is needed would make the file larger."""
     weight = whole()
-    matching.unchanged("share_parts", case(2), weight[:2], weight[2:])
+    unchanged("share_parts", case(2), weight[:2], weight[2:])
 
 
 def test_one_constant() -> None:
     """A whole alone stays where it is."""
-    matching.unchanged("share_parts", case(1), whole())
+    unchanged("share_parts", case(1), whole())
 
 
 def test_another_dtype() -> None:
     """`as_strided` does not read memory in another dtype."""
     weight = whole()
-    matching.unchanged("share_parts", case(2), weight, weight.view(torch.int32)[1:])
+    unchanged("share_parts", case(2), weight, weight.view(torch.int32)[1:])
 
 
 def test_conjugate() -> None:
     """Nor conjugated."""
     weight = torch.ones(2, 2, dtype=torch.complex64)
-    matching.unchanged("share_parts", case(2), weight, weight.conj())
+    unchanged("share_parts", case(2), weight, weight.conj())
 
 
 @pytest.mark.parametrize("written", ["%t0", "%t1"])
@@ -129,27 +129,27 @@ def test_written(written: str) -> None:
     """A write to one of them would show in the other, as it does not in a loaded artefact."""
     weight = whole()
     body = f"%w : Tensor = aten::relu_({written})"
-    matching.unchanged("share_parts", case(2, body), weight, weight[2:])
+    unchanged("share_parts", case(2, body), weight, weight[2:])
 
 
 def test_written_through_a_view() -> None:
     """AliasDb knows of it."""
     weight = whole()
     body = "%v : Tensor = aten::t(%t0)\n%w : Tensor = aten::relu_(%v)"
-    matching.unchanged("share_parts", case(2, body), weight, weight[2:])
+    unchanged("share_parts", case(2, body), weight, weight[2:])
 
 
 def test_write_to_something_else() -> None:
     """A write to what is made in the graph does not matter."""
     weight = whole()
     body = "%v : Tensor = aten::relu(%x)\n%w : Tensor = aten::relu_(%v)"
-    matching.check("share_parts", case(2, body), weight, weight[2:])
+    check("share_parts", case(2, body), weight, weight[2:])
 
 
 def test_in_a_task() -> None:
     """A task's constants are in another graph, where the whole is not."""
     weight = whole()
-    graph = matching.parse(
+    graph = ir.parse(
         f"""
 graph(%x : Tensor):
   %w : {TENSOR}

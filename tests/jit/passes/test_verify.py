@@ -7,7 +7,7 @@ import torch
 
 from jit_amp import _C
 
-from . import matching
+from . import ir
 
 PHASES = ["source", "inlined", "flat", "lowered", "runnable"]
 PHASES += ["exported", "decided", "sealed", "stock"]
@@ -48,7 +48,7 @@ def holds(graph: torch._C.Graph) -> list[str]:
 @pytest.mark.parametrize(("node", "phases"), DIALECT.items())
 def test_dialect(node: str, phases: list[str]) -> None:
     """Each operator of ours in its phases, and in no other."""
-    graph = matching.parse(
+    graph = ir.parse(
         f"""
         graph(%x : Tensor, %l : Tensor[], %n : int?, %s : str, %c : bool):
           {node}
@@ -61,7 +61,7 @@ def test_dialect(node: str, phases: list[str]) -> None:
 @pytest.mark.parametrize("kind", ["scoped", "scoped_effect"])
 def test_opaque(kind: str) -> None:
     """What runs under the dispatcher's autocast, too."""
-    graph = matching.parse(f"""
+    graph = ir.parse(f"""
 graph(%x : Tensor, %c : bool, %n : int):
   %y : Tensor = jit_amp::{kind}[devices="cpu"](%c, %n, %x)
   return (%y)
@@ -84,12 +84,12 @@ def test_in_blocks(around: str) -> None:
     """Nodes of blocks are nodes of the graph."""
     node = "%y : Tensor = jit_amp::cast(%x, %n, %n)"
     text = f"\ngraph(%x : Tensor, %n : int, %c : bool):\n  {around}\n  return (%x)\n"
-    assert holds(matching.parse(text.replace("NODE", node))) == LOWERED
+    assert holds(ir.parse(text.replace("NODE", node))) == LOWERED
 
 
 def test_in_a_task() -> None:
     """And so are a task's."""
-    graph = matching.parse("""
+    graph = ir.parse("""
 graph(%x : Tensor):
   %f : Future(Tensor) = prim::fork(%x)
   %r : Tensor = aten::wait(%f)
@@ -130,7 +130,7 @@ AFTER = "%r : Tensor = jit_amp::carried(%y)"
 def test_loops(carried: str, inside: str, given: str, result: str, is_marked: bool | None) -> None:
     """Where loops are marked, all of them are; where they are not, there are no marks."""
     text = LOOP.format(carried=carried, inside=inside, given=given, result=result)
-    found = holds(matching.parse(text))
+    found = holds(ir.parse(text))
     rest = [phase for phase in PHASES if phase not in MARKED]
     if is_marked is None:
         assert found == PHASES
@@ -143,7 +143,7 @@ def test_loops(carried: str, inside: str, given: str, result: str, is_marked: bo
 
 def test_numbers_need_no_marks() -> None:
     """They cannot be written to."""
-    graph = matching.parse("""
+    graph = ir.parse("""
 graph(%n : int, %s : str, %c : bool):
   %y : int, %t : str = prim::Loop(%n, %c, %n, %s)
     block0(%i : int, %a : int, %b : str):
@@ -167,7 +167,7 @@ def test_autocast_objects() -> None:
 
 def test_stock() -> None:
     """PyTorch's own operators, and others', are in any phase."""
-    graph = matching.parse("""
+    graph = ir.parse("""
     graph(%x : Tensor):
       %y : Tensor = aten::relu(%x)
       %z : Tensor = some::operator(%y)
