@@ -52,6 +52,7 @@ constexpr Source kSources[]{
     {kPaddingComposites, on_any_device},
     {kProductCompositesOnCpu, on_cpu_alone},
     {kRecurrentCompositesOnCpu, on_cpu_alone},
+    {kRecurrentCompositesOnCuda, on_cuda},
     {kTransformerCompositesOnCpu, on_cpu_alone},
 };
 

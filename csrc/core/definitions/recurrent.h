@@ -1,4 +1,4 @@
-// Recurrent networks and cells on CPU: mirrors aten/src/ATen/native/RNN.cpp, and what
+// Recurrent networks and cells. On CPU: mirrors aten/src/ATen/native/RNN.cpp, and what
 // aten/src/ATen/native/mkldnn/RNN.cpp does with an LSTM's operands.
 //
 // `kind` is 0 for an RNN with tanh, 1 for one with relu, 2 for a GRU and 3 for an LSTM, whose state
@@ -223,6 +223,46 @@ def _pack_padded_sequence(x: Tensor, lengths: Tensor, batch_first: bool) -> Tupl
 
 def _pad_packed_sequence(x: Tensor, batch_sizes: Tensor, batch_first: bool, padding_value: number, total_length: int) -> Tuple[Tensor, Tensor]:
     return torch._pad_packed_sequence(x, batch_sizes, batch_first, padding_value, total_length)
+)SCRIPT";
+
+// On CUDA: the operands cast, all of them, as _cudnn_rnn's are in ATen/cudnn/AutocastRNN.cpp and as
+// CUDA's list has it for linear, matmul and the fused cells, which run where cuDNN does not. It is
+// the input's dtype before the cast that decides whether cuDNN does.
+inline constexpr const char* kRecurrentCompositesOnCuda = R"SCRIPT(
+def check_kernels(x: Tensor):
+    assert torch.cudnn_is_acceptable(x) == torch.cudnn_is_acceptable(lowered(x)), "jit_amp: an exported recurrent network inside autocast is run by cuDNN if cuDNN takes its input and its input's cast: here it takes only one of them. Cast the input to the scope's dtype"
+
+def rnn_tanh__input(x: Tensor, hx: Tensor, params: List[Tensor], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool) -> Tuple[Tensor, Tensor]:
+    check_kernels(x)
+    return torch.rnn_tanh(lowered(x), lowered(hx), [lowered(w) for w in params], has_biases, num_layers, dropout, train, bidirectional, batch_first)
+
+def rnn_tanh__data(x: Tensor, batch_sizes: Tensor, hx: Tensor, params: List[Tensor], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool) -> Tuple[Tensor, Tensor]:
+    check_kernels(x)
+    return torch.rnn_tanh(lowered(x), batch_sizes, lowered(hx), [lowered(w) for w in params], has_biases, num_layers, dropout, train, bidirectional)
+
+def rnn_relu__input(x: Tensor, hx: Tensor, params: List[Tensor], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool) -> Tuple[Tensor, Tensor]:
+    check_kernels(x)
+    return torch.rnn_relu(lowered(x), lowered(hx), [lowered(w) for w in params], has_biases, num_layers, dropout, train, bidirectional, batch_first)
+
+def rnn_relu__data(x: Tensor, batch_sizes: Tensor, hx: Tensor, params: List[Tensor], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool) -> Tuple[Tensor, Tensor]:
+    check_kernels(x)
+    return torch.rnn_relu(lowered(x), batch_sizes, lowered(hx), [lowered(w) for w in params], has_biases, num_layers, dropout, train, bidirectional)
+
+def gru__input(x: Tensor, hx: Tensor, params: List[Tensor], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool) -> Tuple[Tensor, Tensor]:
+    check_kernels(x)
+    return torch.gru(lowered(x), lowered(hx), [lowered(w) for w in params], has_biases, num_layers, dropout, train, bidirectional, batch_first)
+
+def gru__data(x: Tensor, batch_sizes: Tensor, hx: Tensor, params: List[Tensor], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool) -> Tuple[Tensor, Tensor]:
+    check_kernels(x)
+    return torch.gru(lowered(x), batch_sizes, lowered(hx), [lowered(w) for w in params], has_biases, num_layers, dropout, train, bidirectional)
+
+def lstm__input(x: Tensor, hx: List[Tensor], params: List[Tensor], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool) -> Tuple[Tensor, Tensor, Tensor]:
+    check_kernels(x)
+    return torch.lstm(lowered(x), [lowered(hx[0]), lowered(hx[1])], [lowered(w) for w in params], has_biases, num_layers, dropout, train, bidirectional, batch_first)
+
+def lstm__data(x: Tensor, batch_sizes: Tensor, hx: List[Tensor], params: List[Tensor], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool) -> Tuple[Tensor, Tensor, Tensor]:
+    check_kernels(x)
+    return torch.lstm(lowered(x), batch_sizes, [lowered(hx[0]), lowered(hx[1])], [lowered(w) for w in params], has_biases, num_layers, dropout, train, bidirectional)
 )SCRIPT";
 
 }  // namespace jit_amp

@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import jit_amp
 
-from ..support import assert_same, check_ir, fresh, tensors_of
+from ..support import assert_same, check_ir, fresh, needs_cuda, tensors_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Lite Interpreter is deprecated"),
@@ -328,6 +328,53 @@ def test_a_network_on_packed_sequences(name: str, tmp_path: Path) -> None:
     module = PackedOfStates(rnn) if isinstance(rnn, nn.LSTM) else PackedOfState(rnn)
     found = assert_as_eager(module, with_states, tmp_path, refused=refused)
     assert found or name.endswith("float64")  # with states of other dtypes eager raises
+
+
+# Recurrent networks in a scope for CUDA. Tensors on CPU are none of its business.
+
+
+class InCudasBFloat16(nn.Module):
+    def __init__(self, rnn: nn.RNNBase) -> None:
+        super().__init__()
+        self.rnn = rnn
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return self.rnn(x)
+
+
+class InCudasFloat16(InCudasBFloat16):
+    def forward(self, x: Tensor):
+        with torch.autocast("cuda", dtype=torch.float16):
+            return self.rnn(x)
+
+
+class PackedInCudas(InCudasBFloat16):
+    def forward(self, x: Tensor, lengths: Tensor):
+        first = self.rnn.batch_first
+        packed = pack_padded_sequence(x, lengths, batch_first=first, enforce_sorted=False)
+        with torch.autocast("cuda", dtype=torch.float16):
+            packed, state = self.rnn(packed)
+        return pad_packed_sequence(packed, batch_first=first)[0], state
+
+
+@pytest.mark.filterwarnings("ignore:CUDA is not available")
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_in_a_scope_for_cuda(name: str, device: str, tmp_path: Path) -> None:
+    rnn = NETWORKS[name]().to(device)
+    sizes = ((3, 2), (1, 1))
+    calls = [(shaped(rnn, *size, dtype).to(device),) for dtype in DTYPES for size in sizes]
+    assert assert_as_eager(InCudasFloat16(rnn), calls, tmp_path)
+    kernels = "is run by cuDNN if cuDNN takes its input and its input's cast"
+    assert assert_as_eager(InCudasBFloat16(rnn), calls, tmp_path, refused=kernels)
+    lengths = [torch.tensor(n) for n in ([3, 1], [2, 3], [1])]
+    packed = [
+        (shaped(rnn, int(n.max()), len(n), dtype).to(device), n)
+        for dtype in DTYPES
+        for n in lengths
+    ]
+    assert assert_as_eager(PackedInCudas(rnn), packed, tmp_path)
 
 
 class OfWeights(nn.Module):
