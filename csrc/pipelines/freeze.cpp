@@ -16,6 +16,7 @@
 #include "passes/fold_sealed.h"
 #include "passes/fold_weights.h"
 #include "passes/keep_addmm.h"
+#include "passes/keep_zero_dim.h"
 #include "passes/promote_operands.h"
 #include "passes/seal.h"
 #include "passes/share_parts.h"
@@ -102,6 +103,8 @@ bool run_share_parts(Context& c) { return share_parts(c.graph); }
 
 bool run_keep_addmm(Context& c) { return keep_addmm(*c.graph); }
 
+bool run_keep_zero_dim(Context& c) { return keep_zero_dim(*c.graph); }
+
 bool run_detach_sizes(Context& c) { return detach_sizes(*c.graph); }
 
 }  // namespace
@@ -138,6 +141,7 @@ const std::vector<Pass>& sealing() {
       {"share_parts", run_share_parts, Phase::sealed, Phase::sealed, /*is_optional=*/true},
       {"unmark_loops", run_unmark_loops, Phase::sealed, Phase::stock},
       {"keep_addmm", run_keep_addmm, Phase::stock, Phase::stock, /*is_optional=*/true},
+      {"keep_zero_dim", run_keep_zero_dim, Phase::stock, Phase::stock, /*is_optional=*/true},
       {"detach_sizes", run_detach_sizes, Phase::stock, Phase::stock, /*is_optional=*/true},
   };
   return passes;

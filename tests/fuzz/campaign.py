@@ -26,11 +26,13 @@ from typing import Any
 
 import torch
 
-from . import hostile
+from . import artefacts, hostile
 from .oracle import Outcome, check
 from .programs import Program, generate
 from .reduce import reduced
 
+ARTEFACTS = 1_000_000_000
+CALLS = ("other inputs taken", "other inputs refused", "artefacts that decide casts when run")
 CHUNK = 500  # programs a process: TorchScript keeps everything it has compiled
 MEMORY = 8 << 30  # bytes of addresses, so that a program that wants all memory raises
 PATIENCE = 180.0  # seconds without a line, a reduction included
@@ -117,6 +119,11 @@ def dies(program: Program) -> bool:
 # Workers.
 
 
+def program_of(seed: int) -> Program:
+    """Seeds of a thousand millions and more are programs for artefacts."""
+    return generate(seed) if seed < ARTEFACTS else artefacts.generate(seed - ARTEFACTS)
+
+
 def work(first: int, end: int, folder: Path) -> None:
     """Checks seeds from `first` and prints what came of each."""
     torch.set_num_threads(1)
@@ -124,13 +131,14 @@ def work(first: int, end: int, folder: Path) -> None:
     reductions: Counter[str] = Counter()
     say({"ready": True})
     for seed in range(first, end):
-        program = generate(seed)
+        program = program_of(seed)
         outcome = check(program)
         line: dict[str, Any] = {
             "seed": seed,
             "verdict": outcome.verdict,
             "kind": outcome.kind,
             "frozen": outcome.frozen,
+            "calls": [outcome.let_in, outcome.turned_away, int(outcome.asks)],
             "features": sorted(program.features),
         }
         if outcome.verdict == "differs":
@@ -149,7 +157,7 @@ def reproduced(program: Program, outcome: Outcome, reductions: Counter[str], fol
 def reduce_crash(seed: int, folder: Path) -> None:
     """Makes a program that ends the process small. Each attempt has a process of its own."""
     torch.set_num_threads(1)
-    program = generate(seed)
+    program = program_of(seed)
     if dies(program):
         program = reduced(program, dies, seconds=REDUCTION)
     write_reproducer(folder, program, "the process dies or hangs", "")
@@ -167,6 +175,7 @@ class Tally:
     programs: int = 0
     verdicts: Counter[str] = field(default_factory=Counter)
     frozen: Counter[str] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)
     reasons: dict[str, Counter[str]] = field(default_factory=dict)
     features: Counter[str] = field(default_factory=Counter)
     differing: Counter[str] = field(default_factory=Counter)
@@ -179,6 +188,8 @@ class Tally:
             verdict = line["verdict"]
             self.verdicts[verdict] += 1
             self.features.update(line["features"])
+            for name, count in zip(CALLS, line["calls"], strict=True):
+                self.calls[name] += count
             if line["frozen"]:
                 self.frozen[line["frozen"]] += 1
             if verdict in ("refused", "not scriptable", "PyTorch's"):
@@ -193,6 +204,7 @@ class Tally:
             rows.append(f"{feature:42}{count:8}{self.differing[feature]:8}")
         rows += ["", "outcomes"]
         rows += [f"  {name}: {count}" for name, count in self.verdicts.most_common()]
+        rows += [f"  {name}: {count}" for name, count in self.calls.items() if count]
         rows += [f"  freezing: {name}: {count}" for name, count in self.frozen.most_common()]
         for verdict, reasons in self.reasons.items():
             rows.append(f"{verdict}")
@@ -270,7 +282,8 @@ def _crash(seed: int, folder: Path, status: int) -> dict[str, Any]:
         "verdict": "differs",
         "kind": f"the process ended with {status}",
         "frozen": "",
-        "features": sorted(generate(seed).features),
+        "calls": [0, 0, 0],
+        "features": sorted(program_of(seed).features),
         "reproducer": str(folder / f"test_seed_{seed}.py"),
     }
 
@@ -306,6 +319,7 @@ def campaign(programs: int, seed: int, jobs: int, folder: Path) -> Tally:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/fuzz", description=__doc__)
     parser.add_argument("--programs", type=int, help="how many random programs; 1000 by default")
+    parser.add_argument("--artefacts", type=int, help="how many programs for artefacts")
     parser.add_argument("--graphs", type=int, help="how many hostile graphs: see hostile.py")
     parser.add_argument("--seed", type=int, default=0, help="of the first program")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
@@ -323,10 +337,13 @@ def main() -> int:
     well = True
     if options.graphs:
         well = hostile.campaign(options.graphs, options.seed, options.jobs)
-    if options.programs or not options.graphs:
-        tally = campaign(options.programs or 1000, options.seed, options.jobs, options.folder)
-        print(tally.report())
-        well &= not tally.failures
+    if not (options.programs or options.graphs or options.artefacts):
+        options.programs = 1000
+    for count, seed in ((options.programs, 0), (options.artefacts, ARTEFACTS)):
+        if count:
+            tally = campaign(count, options.seed + seed, options.jobs, options.folder)
+            print(tally.report())
+            well &= not tally.failures
     return 0 if well else 1
 
 

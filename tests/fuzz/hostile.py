@@ -51,8 +51,12 @@ PART = 500  # cases a process
 
 def environment() -> dict[str, str]:
     """Of processes that are to find this package, and to take one core."""
-    tests = str(Path(__file__).parent.parent)
-    paths = [tests, *filter(None, [os.environ.get("PYTHONPATH")])]
+    tests = Path(__file__).parent.parent
+    paths = [
+        str(tests),
+        str(tests.parent / "scripts/zoo.d"),
+        *filter(None, [os.environ.get("PYTHONPATH")]),
+    ]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
 
 

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any, cast
 
 import torch
+from artefact import casts_at_run_time
 from jit.support import AMBIENTS, autocast_state, fresh, imported, tensors_of
 from torch import Tensor, nn
 
@@ -31,6 +32,7 @@ OVERFLOW = 2.0**14  # of float16, where a sum has up to four terms
 CANCELLED = 2.0**-20  # relative to the largest of all: what is left where large terms cancel
 REFUSED = re.compile("AssertionError: jit_amp: |This module was frozen by jit_amp")
 """What an artefact's own checks raise, by the line that is kept."""
+IN_PROCESS = "in process"
 _count = itertools.count()
 
 
@@ -46,12 +48,18 @@ class Outcome:
             others, the first line of what was raised.
         detail: where, and how.
         frozen: what freezing came to: "frozen", "refused", or nothing where it was not tried.
+        let_in, turned_away: of the other inputs than the example that eager takes, how many an
+            artefact took, and how many its check refused.
+        asks: whether the artefact decides about casts at run time.
     """
 
     verdict: str
     kind: str = ""
     detail: str = ""
     frozen: str = ""
+    let_in: int = 0
+    turned_away: int = 0
+    asks: bool = False
 
 
 class Difference(Exception):
@@ -523,6 +531,61 @@ class _Checker:
                 ) from None
 
 
+class _ArtefactChecker(_Checker):
+    """Of a program of `artefacts`: frozen with its example, and called with others."""
+
+    let_in = turned_away = 0
+    asks = False
+
+    def compare_calls(self, side: _Side, calls: Sequence[tuple[str, Any, _Run]], of: str) -> None:
+        """Twice over: what the executor made for some is used for others."""
+        for turn in range(2):
+            for name, inputs, expected in calls:
+                actual = side.run(inputs, "none")
+                refused = bool(REFUSED.search(actual.raised or ""))
+                if name != "example" and turn == 0 and of != IN_PROCESS:
+                    self.turned_away += refused
+                    self.let_in += not refused
+                if refused:
+                    continue
+                try:
+                    compare_runs(actual, expected, f"{of}, turn {turn}, {name}")
+                except Difference as difference:
+                    raise Difference(f"{of}: {difference.kind}", difference.detail) from None
+
+    def in_process(self) -> str | None:
+        eager = replace(self.eager(), owner=None, frozen=True)
+        self.calls = []
+        others = enumerate(self.module.others())
+        for name, inputs in (("example", self.inputs), *((f"B {n}", other) for n, other in others)):
+            run = eager.run(inputs, "none")
+            if run.raised and name == "example":
+                return run.raised
+            if not run.raised:
+                self.calls.append((name, inputs, run))
+        if zlib.crc32(self.program.source.encode()) % 4 == 0:
+            side = _Side(self.makers.script(self.made()), self.program, frozen=True)
+            self.compare_calls(side, self.calls, IN_PROCESS)
+        return None
+
+    def frozen(self) -> str:
+        if not self.calls:
+            return ""
+        crc = zlib.crc32(self.program.source.encode())
+        for examples in (fresh(self.inputs), None):
+            if examples is None and crc % 8:
+                continue  # most programs with examples alone: without them nothing is believed
+            try:
+                artefact = self.makers.freeze(self.made(), examples)
+            except jit_amp.AutocastError:
+                return "refused"
+            if examples:
+                self.asks = casts_at_run_time(artefact.graph) > 0
+            of = "frozen with examples" if examples else "frozen"
+            self.compare_calls(_Side(artefact, self.program, frozen=True), self.calls, of)
+        return "frozen"
+
+
 def _scriptable(checker: _Checker, freeze: bool) -> bool:
     try:
         scripted = torch.jit.script(checker.made())
@@ -558,10 +621,11 @@ def _is_pytorchs(program: Program, kind: str) -> bool:
     source = without_scopes(program.source)
     before = torch._C._jit_set_autocast_mode(False)
     try:
-        return any(
-            _outcome(replace(program, source=source, ambients=(ambient,)), PYTORCH)[0].kind == kind
+        kinds = [
+            _outcome(replace(program, source=source, ambients=(ambient,)), PYTORCH)[0].kind
             for ambient in ("none", "cpu")
-        )
+        ]
+        return kind.rpartition(": ")[2] in [theirs.rpartition(": ")[2] for theirs in kinds]
     finally:
         torch._C._jit_set_autocast_mode(before)
 
@@ -575,7 +639,9 @@ def _outcome(program: Program, makers: _Makers) -> tuple[Outcome, int]:
         warnings.simplefilter("ignore")
         with _cache(program.cache):  # decorators take over what they find
             module = load(program.source, Path(folder))
-        checker = _Checker(program, module, makers)
+        checker = (_ArtefactChecker if hasattr(module, "others") else _Checker)(
+            program, module, makers
+        )
         frozen = ""
         try:
             raised = checker.in_process()
@@ -593,6 +659,9 @@ def _outcome(program: Program, makers: _Makers) -> tuple[Outcome, int]:
             return Outcome("differs", kind, str(error)), 0
     if raised is not None:
         return Outcome("raises", raised, frozen=frozen), 0
+    if isinstance(checker, _ArtefactChecker):
+        found = (checker.let_in, checker.turned_away, checker.asks)
+        return Outcome("agrees", "", "", frozen, *found), 0
     return Outcome("agrees", frozen=frozen), 0
 
 

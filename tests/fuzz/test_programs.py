@@ -18,6 +18,7 @@ from torch import Tensor
 
 import jit_amp
 
+from . import artefacts
 from .campaign import same_kind, write_reproducer
 from .hostile import environment
 from .oracle import check, kept_alive, load, without_scopes
@@ -114,6 +115,21 @@ def test_eager_and_jit_amp_agree_on_random_programs() -> None:
     assert not differ, "scripts/fuzz --programs 1 --seed SEED makes one small"
     assert verdicts["agrees"] > 0.75 * len(SEEDS), verdicts
     assert verdicts["refused"] + verdicts["not scriptable"] < 0.03 * len(SEEDS), verdicts
+
+
+def test_artefacts_agree_with_eager_on_other_inputs_than_their_example() -> None:
+    """Few: scripts/fuzz --artefacts N runs more."""
+    verdicts: Counter[str] = Counter()
+    taken = refused = 0
+    for seed in range(400):
+        outcome = check(artefacts.generate(seed))
+        assert outcome.verdict != "differs", (
+            f"{outcome.kind}: {outcome.detail}\nscripts/fuzz --artefacts 1 --seed {seed} "
+            "makes it small"
+        )
+        verdicts[outcome.frozen] += 1
+        taken, refused = taken + outcome.let_in, refused + outcome.turned_away
+    assert verdicts["frozen"] > 250 and taken > 4 * verdicts["frozen"] and refused > 100
 
 
 # What the oracle notices.
