@@ -92,6 +92,15 @@ PYBIND11_MODULE(_C, m) {
   m.def("refuse_what_the_compiler_fails_on", [](const std::string& name) {
     throw jit_amp::refusal(jit_amp::Refusal::compiler_fails, nullptr, {name});
   });
+  // Whether it is right as it is: lowered before, or without scopes and served under any ambient.
+  m.def("leave_function", [](const StrongFunctionPtr& function) {
+    return jit_amp::is_lowered(function) ||
+           (!jit_amp::has_scopes(function) && jit_amp::serve_ambient(function));
+  });
+  m.def("leave_module", [](const Module& module) {
+    return jit_amp::is_lowered(module) ||
+           (!jit_amp::has_scopes(module) && jit_amp::serve_ambient(module));
+  });
   m.def("lower_function", [](const StrongFunctionPtr& function) {
     return warning_in_python([&] { return jit_amp::lowered_copy(function); });
   });

@@ -71,10 +71,11 @@ def script(obj: Any, *, autocast: Any = None) -> Any:
             ``torch.autocast``, or what :func:`get_autocast` returned.
 
     Returns:
-        A ``ScriptFunction`` or ``ScriptModule``. Parameters and buffers are the very tensors of
-        ``obj``; ``obj`` itself and other scripted instances of its class stay as they are. Results
-        have the dtypes and values of a run in eager on any device, whatever autocast is around the
-        call.
+        A ``ScriptFunction`` or ``ScriptModule``. What has no autocast scope in it is what
+        ``torch.jit.script`` returns, and what jit_amp has scripted before is returned as it is.
+        Parameters and buffers are the very tensors of ``obj``; ``obj`` itself and other scripted
+        instances of its class stay as they are. Results have the dtypes and values of a run in
+        eager on any device, whatever autocast is around the call.
 
     Raises:
         AutocastError: a scope that cannot be known when compiling, with the line.
@@ -86,8 +87,10 @@ def script(obj: Any, *, autocast: Any = None) -> Any:
     if isinstance(scripted, ScriptFunction):
         if scopes:
             scripted = _decorated.enclosed_function(scripted, scopes)
-        return _C.lower_function(scripted)
+        return scripted if _C.leave_function(scripted) else _C.lower_function(scripted)
     module = scripted._c
+    if not scopes and _C.leave_module(module):
+        return scripted
     if scopes:
         module = _C.enclosed_module(module, _decorated.pattern(), [("", "forward", scopes)])
     return _wrap(_C.lower_module(module), scripted)

@@ -131,7 +131,7 @@ def _traced(
     with _recorded() as recording:
         traced = run(check_trace=False)
         recording.check()
-        if check_trace and not _waits(traced, methods):
+        if check_trace and not _waits(traced, methods) and not _holds_scripted(func, traced):
             traced = run(check_trace=True)
     if isinstance(traced, ScriptModule):
         _C.restore_module(traced._c, _decorated.pattern(), methods, ambient)
@@ -145,6 +145,17 @@ def _waits(traced: Any, methods: list[str]) -> bool:
     is_module = isinstance(traced, ScriptModule)
     functions = [getattr(traced, name) for name in methods] if is_module else [traced]
     return any(f.inlined_graph.findAllNodes("aten::wait", recurse=True) for f in functions)
+
+
+def _holds_scripted(func: Any, traced: Any) -> bool:
+    """Whether scripted modules run in a scope of it. PyTorch's check runs the trace as it is, where
+    what they call stands in no scope, or in one that the tracer's names for operators escape."""
+    owner = getattr(func, "__self__", func)
+    return (
+        isinstance(owner, torch.nn.Module)
+        and any(isinstance(each, ScriptModule) for each in owner.modules())
+        and "jit_amp::enter" in str(traced.inlined_graph)
+    )
 
 
 @contextlib.contextmanager

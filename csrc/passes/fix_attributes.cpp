@@ -2,6 +2,7 @@
 
 #include <torch/csrc/jit/api/module.h>
 
+#include <sstream>
 #include <unordered_set>
 
 #include "analysis/modules.h"
@@ -102,10 +103,21 @@ class Reader {
     if (assigned_->count({node->input()->type().get(), name})) {
       throw refusal(Refusal::assigned_attribute, scope, {path + name});
     }
-    const size_t slot = module->type()->getAttributeSlot(name);
-    reads_.push_back({c10::weak_intrusive_ptr<c10::ivalue::Object>(module), slot,
-                      module->getSlot(slot), path + name});
-    constants_.emplace_back(node, module->getSlot(slot));
+    reads_.push_back({slots_of(path + name), module->getAttr(name), path + name});
+    constants_.emplace_back(node, module->getAttr(name));
+  }
+
+  std::vector<size_t> slots_of(const std::string& path) const {
+    std::vector<size_t> slots;
+    ObjectPtr at = self_;
+    std::istringstream names(path);
+    for (std::string name; std::getline(names, name, '.');) {
+      slots.push_back(at->type()->getAttributeSlot(name));
+      if (!names.eof()) {
+        at = at->getSlot(slots.back()).toObject();
+      }
+    }
+    return slots;
   }
 
   ObjectPtr self_;
@@ -119,9 +131,12 @@ class Reader {
 
 }  // namespace
 
-bool Read::still_holds() const {
-  const auto object = module.lock();
-  return object && object->getSlot(slot) == value;
+bool Read::holds_on(const ObjectPtr& self) const {
+  const c10::ivalue::Object* at = self.get();
+  for (size_t i = 0; i + 1 < slots.size(); ++i) {
+    at = &at->getSlot(slots[i]).toObjectRef();
+  }
+  return at->getSlot(slots.back()) == value;
 }
 
 std::vector<Read> read_attributes(const std::shared_ptr<Graph>& graph, const ObjectPtr& self) {

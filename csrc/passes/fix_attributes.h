@@ -18,14 +18,14 @@
 
 namespace jit_amp {
 
-// One attribute that was read, and what it was.
+// One attribute that was read, and what it was. It says nothing of which instance it was read on:
+// what was lowered holds for each on which all that was read is the same.
 struct Read {
-  c10::weak_intrusive_ptr<c10::ivalue::Object> module;
-  size_t slot;
+  std::vector<size_t> slots;  // of the submodules on the way from `self`, then the attribute's
   c10::IValue value;
   std::string path;  // as `self` writes it: "encoder.flag"
 
-  bool still_holds() const;
+  bool holds_on(const torch::jit::ObjectPtr& self) const;
 };
 
 // `self` may be null: a function. Throws AutocastError: an attribute that a scope rests on and the

@@ -2,6 +2,10 @@
 
 #include <torch/csrc/jit/runtime/graph_executor.h>
 
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <optional>
 #include <sstream>
 #include <unordered_map>
 #include <unordered_set>
@@ -15,6 +19,85 @@ namespace jit_amp {
 namespace {
 
 using namespace torch::jit;
+
+// PyTorch keeps a graph and an executor of a function for each ambient state, by its
+// SpecializationKey: off, CPU, CUDA, both. They are private, and there is no other way to say what
+// runs under one of these states alone, or to ask whether it is too late to say it. An explicit
+// instantiation may name private members.
+template <typename Tag, typename Tag::Member member>
+struct Opened {
+  friend typename Tag::Member open(Tag) { return member; }
+};
+struct Executors {
+  using Member = std::array<std::optional<GraphExecutor>, 4> GraphFunction::*;
+  friend Member open(Executors);
+};
+struct OptimizedGraphs {
+  using Member = std::array<std::shared_ptr<Graph>, 4> GraphFunction::*;
+  friend Member open(OptimizedGraphs);
+};
+struct CompileMutex {
+  using Member = std::recursive_mutex GraphFunction::*;
+  friend Member open(CompileMutex);
+};
+template struct Opened<Executors, &GraphFunction::executors_>;
+template struct Opened<OptimizedGraphs, &GraphFunction::optimized_graphs_>;
+template struct Opened<CompileMutex, &GraphFunction::compile_mutex>;
+
+bool serve_ambient(GraphFunction& function) {
+  function.ensure_defined();
+  if (Program::is_behind(function)) {
+    return true;
+  }
+  const std::lock_guard<std::recursive_mutex> lock(function.*open(CompileMutex()));
+  const auto& executors = function.*open(Executors());
+  if (std::any_of(executors.begin() + 1, executors.end(),
+                  [](const auto& executor) { return executor.has_value(); })) {
+    return false;
+  }
+  const auto program = c10::make_intrusive<Program>(function)->graph();
+  auto& graphs = function.*open(OptimizedGraphs());
+  std::fill(graphs.begin() + 1, graphs.end(), program);
+  return true;
+}
+
+// Each method of the module and of those below it, once.
+std::vector<GraphFunction*> all_methods(const Module& module) {
+  std::vector<GraphFunction*> functions;
+  std::unordered_set<const c10::ClassType*> seen;
+  for (const Module& each : module.modules()) {
+    if (!seen.insert(each.type().get()).second) {
+      continue;
+    }
+    for (Function* method : each.type()->methods()) {
+      if (auto* function = tryToGraphFunction(*method)) {
+        functions.push_back(function);
+      }
+    }
+  }
+  return functions;
+}
+
+bool has_scopes(GraphFunction& function, std::unordered_set<const Function*>& seen) {
+  if (!seen.insert(&function).second) {
+    return false;
+  }
+  function.ensure_defined();
+  const auto nodes = all_nodes(*function.graph());
+  return std::any_of(nodes.begin(), nodes.end(), [&](const Node* node) {
+    if (node->kind() == prim::CreateObject) {
+      return is_autocast_class(node->output()->type());
+    }
+    if (node->kind() == prim::Enter) {
+      return is_autocast_class(node->input()->type());
+    }
+    const auto type = node->kind() == prim::Constant
+                          ? node->output()->type()->cast<c10::FunctionType>()
+                          : nullptr;
+    auto* callee = type ? tryToGraphFunction(*type->function()) : nullptr;
+    return callee && has_scopes(*callee, seen);
+  });
+}
 
 // Turns a function that has not run yet and whose graph is its own into a lowered one.
 c10::intrusive_ptr<Program> attach(GraphFunction& function) {
@@ -51,6 +134,39 @@ std::unordered_set<const Function*> called_methods(const Module& module) {
 }
 
 }  // namespace
+
+bool has_scopes(const StrongFunctionPtr& function) {
+  std::unordered_set<const Function*> seen;
+  auto* source = tryToGraphFunction(*function.function_);
+  return source && has_scopes(*source, seen);
+}
+
+bool has_scopes(const Module& module) {
+  std::unordered_set<const Function*> seen;
+  const auto methods = all_methods(module);
+  return std::any_of(methods.begin(), methods.end(),
+                     [&](GraphFunction* method) { return has_scopes(*method, seen); });
+}
+
+bool is_lowered(const StrongFunctionPtr& function) {
+  return Program::is_behind(toGraphFunction(*function.function_));
+}
+
+bool is_lowered(const Module& module) {
+  const auto methods = all_methods(module);
+  return std::all_of(methods.begin(), methods.end(),
+                     [](GraphFunction* method) { return Program::is_behind(*method); });
+}
+
+bool serve_ambient(const StrongFunctionPtr& function) {
+  return serve_ambient(toGraphFunction(*function.function_));
+}
+
+bool serve_ambient(const Module& module) {
+  const auto methods = all_methods(module);
+  return std::all_of(methods.begin(), methods.end(),
+                     [](GraphFunction* method) { return serve_ambient(*method); });
+}
 
 StrongFunctionPtr copied(const StrongFunctionPtr& function) {
   auto& source = toGraphFunction(*function.function_);
@@ -94,12 +210,8 @@ Module own_copy(const Module& module) {
 Module lowered_copy(const Module& module) {
   Module copy = own_copy(module);
   std::unordered_map<const Function*, c10::intrusive_ptr<Program>> programs;
-  for (const Module& each : copy.modules()) {
-    for (Function* method : each.type()->methods()) {
-      if (auto* function = tryToGraphFunction(*method); function && !programs.count(method)) {
-        programs.emplace(method, attach(*function));
-      }
-    }
+  for (GraphFunction* method : all_methods(copy)) {
+    programs.emplace(method, attach(*method));
   }
   const auto called = called_methods(copy);
   for (Function* method : copy.type()->methods()) {

@@ -1,10 +1,11 @@
-// attach: makes functions of scripted ones that run lowered graphs.
+// attach: has scripted functions run lowered graphs, where that makes a difference.
 //
-// `lowered_copy` makes a new function whose source graph is the given one's, so that saving and
-// lowering it again are as before, and whose optimized graph is a Program (runtime/program.h).
-// PyTorch's own autocast pass never sees it. A plainly scripted caller inlines the optimized graph,
-// and so runs what the function would. The given function, and functions that share its graph, are
-// left as they are.
+// What has no autocast in it stays as PyTorch made it, with PyTorch's executor, and `serve_ambient`
+// sees to calls under an ambient autocast alone. Of what has scopes, `lowered_copy` makes a new
+// function whose source graph is the given one's, so that saving and lowering it again are as
+// before, and whose optimized graph is a Program (runtime/program.h). PyTorch's own autocast pass
+// never sees it. A plainly scripted caller inlines the optimized graph, and so runs what the
+// function would. The given function, and functions that share its graph, are left as they are.
 #pragma once
 
 #include <torch/csrc/jit/api/compilation_unit.h>
@@ -14,6 +15,21 @@
 #include <string>
 
 namespace jit_amp {
+
+// Whether there is an autocast scope in the function, in what it calls, or in any method of the
+// module and of those below it.
+bool has_scopes(const torch::jit::StrongFunctionPtr& function);
+bool has_scopes(const torch::jit::Module& module);
+
+// Whether all of it was lowered before.
+bool is_lowered(const torch::jit::StrongFunctionPtr& function);
+bool is_lowered(const torch::jit::Module& module);
+
+// Has calls under an ambient autocast for CPU or CUDA run a Program, on this function, or on every
+// method of the module and of those below it; other calls stay PyTorch's. Returns false where one
+// was called under an ambient autocast before: PyTorch has its own casts in there then, for good.
+bool serve_ambient(const torch::jit::StrongFunctionPtr& function);
+bool serve_ambient(const torch::jit::Module& module);
 
 // A function of its own with the same source graph.
 torch::jit::StrongFunctionPtr copied(const torch::jit::StrongFunctionPtr& function);

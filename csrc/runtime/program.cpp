@@ -32,6 +32,9 @@ State entry_state(Ambient ambient) {
   return state;
 }
 
+// Of one function; the oldest goes.
+constexpr size_t kVariants = 16;
+
 size_t index(Ambient ambient) {
   return static_cast<size_t>(ambient.cpu) + 2 * static_cast<size_t>(ambient.cuda);
 }
@@ -150,15 +153,20 @@ bool Program::is_behind(const GraphFunction& function) {
   return sources().graphs.count(function.graph().get()) != 0;
 }
 
-bool Program::Variant::still_holds() const {
-  return version == ignored_version() &&
-         std::all_of(reads.begin(), reads.end(), [](const Read& r) { return r.still_holds(); });
+bool Program::Variant::may_hold() const {
+  return version == ignored_version() && (!self || !alive.expired());
+}
+
+bool Program::Variant::holds_on(const ObjectPtr& module) const {
+  return may_hold() && (version == 0 || self == module.get()) &&
+         std::all_of(reads.begin(), reads.end(),
+                     [&](const Read& read) { return read.holds_on(module); });
 }
 
 Program::Lowered Program::find(const ObjectPtr& self, Ambient ambient) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& [object, variant] : variants_) {
-    if (object == self.get() && (!self || !variant.self.expired()) && variant.still_holds()) {
+  for (const Variant& variant : variants_) {
+    if (variant.holds_on(self)) {
       return variant.lowered[index(ambient)];
     }
   }
@@ -185,19 +193,21 @@ Program::Lowered Program::make(const ObjectPtr& self, Ambient ambient, bool with
   }
 
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto stale = [&](const auto& known) {
-    return known.first == self.get() ? !known.second.still_holds()
-                                     : known.first && known.second.self.expired();
-  };
-  variants_.erase(std::remove_if(variants_.begin(), variants_.end(), stale), variants_.end());
+  const auto outdated = std::remove_if(variants_.begin(), variants_.end(),
+                                       [](const Variant& known) { return !known.may_hold(); });
+  variants_.erase(outdated, variants_.end());
   auto variant = std::find_if(variants_.begin(), variants_.end(),
-                              [&](const auto& known) { return known.first == self.get(); });
+                              [&](const Variant& known) { return known.holds_on(self); });
   if (variant == variants_.end()) {
+    if (variants_.size() == kVariants) {
+      variants_.erase(variants_.begin());
+    }
     using Weak = c10::weak_intrusive_ptr<c10::ivalue::Object>;
-    variants_.emplace_back(self.get(), Variant{Weak(self), version, std::move(reads), {}});
+    const ObjectPtr only = version == 0 ? nullptr : self;
+    variants_.push_back({version, only.get(), Weak(only), std::move(reads), {}});
     variant = std::prev(variants_.end());
   }
-  variant->second.lowered[index(ambient)] = made;
+  variant->lowered[index(ambient)] = made;
   return made;
 }
 

@@ -2,9 +2,10 @@
 //
 // The optimized graph of a lowered function is one node, `jit_amp::program`, whatever the ambient
 // autocast is. It holds a Program: the function's source graph, and the lowered graphs that calls
-// have needed so far, one per ambient state (off, on for CPU, for CUDA, for both) and per module
-// that the function is a method of. A graph is lowered when it is first needed, and again when what
-// it rests on has changed: an attribute that a scope reads, the functions that ignore autocast.
+// have needed so far, one per ambient state (off, on for CPU, for CUDA, for both) and per value of
+// the attributes that scopes read. A graph is lowered when it is first needed. It serves all
+// modules of the function's class, and keeps none of them alive: not a weak pointer either, for
+// which PyTorch would keep a module's weights.
 //
 // Safe to call from several threads. One thread lowers at a time; the others wait or run.
 #pragma once
@@ -77,14 +78,18 @@ class Program : public torch::CustomClassHolder {
     std::optional<torch::jit::Code> code;
   };
 
-  // The lowered graphs for one module; for a function, for none.
+  // The lowered graphs for modules on which these attributes are what they were; for a function,
+  // which reads none, for any call. Once anything was made to ignore autocast, which can be said of
+  // one module's method, they are one module's alone.
   struct Variant {
-    c10::weak_intrusive_ptr<c10::ivalue::Object> self;
-    uint64_t version;  // of the ignored functions
+    uint64_t version;                 // of the ignored functions; 0 as long as there never was one
+    const c10::ivalue::Object* self;  // null at version 0
+    c10::weak_intrusive_ptr<c10::ivalue::Object> alive;
     std::vector<Read> reads;
     std::array<Lowered, 4> lowered;
 
-    bool still_holds() const;
+    bool may_hold() const;
+    bool holds_on(const torch::jit::ObjectPtr& self) const;
   };
 
   // What holds now for this module and state; empty where nothing does yet.
@@ -96,7 +101,7 @@ class Program : public torch::CustomClassHolder {
   // Of the functions that it calls, which are known by address only.
   std::vector<std::shared_ptr<torch::jit::CompilationUnit>> callees_;
   std::mutex mutex_;  // of variants_; never held while lowering
-  std::vector<std::pair<const c10::ivalue::Object*, Variant>> variants_;
+  std::vector<Variant> variants_;
 };
 
 }  // namespace jit_amp

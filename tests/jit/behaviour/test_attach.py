@@ -185,22 +185,18 @@ def test_a_module_that_has_already_run_is_lowered_all_the_same() -> None:
         assert plain(batch()).dtype == PLAIN
 
 
-def test_a_lowered_function_can_be_lowered_again() -> None:
+def test_a_lowered_function_is_lowered_already() -> None:
     once = jit_amp.script(product_and_sum)
     once(*inputs())
-    twice = jit_amp.script(once)
-    assert twice is not once
-    for _ in range(3):
-        assert twice(*inputs()).dtype == once(*inputs()).dtype == LOWERED
+    assert jit_amp.script(once) is once
     assert str(jit_amp.lowered_graph(once)) == str(jit_amp.lowered_graph(product_and_sum))
 
 
-def test_a_lowered_module_can_be_lowered_again() -> None:
+def test_a_lowered_module_is_lowered_already() -> None:
     once = jit_amp.script(Network())
     once(batch())
-    twice = jit_amp.script(once)
-    for _ in range(3):
-        assert twice(batch()).dtype == once(batch()).dtype == LOWERED
+    assert jit_amp.script(once) is once
+    assert once(batch()).dtype == LOWERED
 
 
 def saved_and_loaded(scripted: Any) -> Any:
@@ -572,6 +568,6 @@ def test_what_runs_is_lowered_for_the_ambient_state_of_each_call() -> None:
     for enabled in (False, True, False, True):
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
             assert_same(lowered(x, y), without_autocast(x, y), f"enabled={enabled}")
-            # One optimized graph for every ambient state, out of reach of PyTorch's passes.
+            # PyTorch's own graph where no autocast is; elsewhere out of reach of its passes.
             nodes = [node.kind() for node in lowered.graph_for(x, y).nodes()]
-        assert nodes == ["jit_amp::program"]
+        assert ("jit_amp::program" in nodes) == enabled

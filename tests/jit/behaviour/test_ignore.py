@@ -87,9 +87,17 @@ def multiply(x: Tensor):
     return torch.mm(x, x)
 
 
+@pytest.fixture(autouse=True)
+def multiply_is_heeding() -> Iterator[None]:
+    """It has no scopes: all that script it share one compiled function, and its switch."""
+    yield
+    jit_amp.ignore_amp(jit_amp.script(multiply), ignore=False)
+
+
 def test_a_function_at_the_address_of_an_ignored_one_is_not_ignored() -> None:
+    graph = torch.jit.script(multiply).graph
     for _ in range(50):
-        scripted = jit_amp.script(multiply)
+        scripted = jit_amp.script(torch._C._create_function_from_graph("multiply", graph.copy()))
         with torch.autocast("cpu"):
             assert scripted(X).dtype is BF16
             jit_amp.ignore_amp(scripted)
@@ -692,8 +700,12 @@ def test_a_module_that_ignores_is_saved_ignoring() -> None:
 # What cannot be ignored.
 
 
+def multiply_plainly(x: Tensor):
+    return torch.mm(x, x)
+
+
 def test_what_jit_amp_did_not_script_is_refused() -> None:
-    function = torch.jit.script(multiply)
+    function = torch.jit.script(multiply_plainly)
     module = torch.jit.script(Layers())
     buffer = io.BytesIO()
     torch.jit.save(jit_amp.script(multiply), buffer)

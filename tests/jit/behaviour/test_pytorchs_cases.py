@@ -684,6 +684,7 @@ def test_ignored_autocast_is_no_part_of_the_graph() -> None:
         with torch.autocast("cpu"):
             assert_same(scripted(a, a), plain, "ignored")
     check_ir(jit_amp.lowered_graph(scripted), "CHECK: aten::mm\nCHECK-NOT: jit_amp::cast")
+    jit_amp.ignore_amp(scripted, ignore=False)
 
 
 def test_the_switch_of_pytorchs_own_pass_changes_nothing() -> None:
