@@ -338,8 +338,13 @@ class Analyst {
       if (!key) {
         return Known{};
       }
-      known.keys.push_back(*key);
-      known.parts.push_back(of(node->input(i + 1)));
+      const auto before = std::find(known.keys.begin(), known.keys.end(), *key);
+      const auto at = static_cast<size_t>(before - known.keys.begin());
+      if (before == known.keys.end()) {
+        known.keys.push_back(*key);
+        known.parts.emplace_back();
+      }
+      known.parts[at] = of(node->input(i + 1));  // of one key that is there twice, the last is it
     }
     return known;
   }

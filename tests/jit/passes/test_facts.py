@@ -132,6 +132,20 @@ def test_containers() -> None:
     )
 
 
+def test_a_key_that_is_there_twice() -> None:
+    """The last value is it, in the interpreter as in Python."""
+    knows(
+        """
+          %m : Dict(str, Tensor) = prim::DictConstruct(%key, %f, %key, %b)
+          %v : Tensor = aten::__getitem__(%m, %key)
+        """,
+        """
+        prim::DictConstruct dict(BFloat16 cpu some)
+        aten::__getitem__ BFloat16 cpu some
+        """,
+    )
+
+
 def test_list_that_is_appended_to() -> None:
     """Of unknown length from the start, and of all that is ever put in."""
     knows(
