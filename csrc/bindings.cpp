@@ -101,6 +101,9 @@ PYBIND11_MODULE(_C, m) {
     return jit_amp::is_lowered(module) ||
            (!jit_amp::has_scopes(module) && jit_amp::serve_ambient(module));
   });
+  m.def("object_has_scopes",
+        [](const torch::jit::Object& object) { return jit_amp::has_scopes(object); });
+  m.def("has_scopes", [](const Module& module) { return jit_amp::has_scopes(module); });
   m.def("lower_function", [](const StrongFunctionPtr& function) {
     return warning_in_python([&] { return jit_amp::lowered_copy(function); });
   });
@@ -215,6 +218,10 @@ PYBIND11_MODULE(_C, m) {
         [](const std::string& name, const std::string& device, const std::string& policy) {
           jit_amp::state_policy(name, c10::Device(device).type(), jit_amp::policy_named(policy));
         });
+  m.def("forget_policy", [](const std::string& name, const std::string& device) {
+    const auto policy = jit_amp::forget_policy(name, c10::Device(device).type());
+    return policy ? std::optional<std::string>(jit_amp::name_of(*policy)) : std::nullopt;
+  });
   m.def("reach", &jit_amp::reach);
   // For tests, and for those who look for what a pass does (docs/internals.md).
   m.def("run_pass",

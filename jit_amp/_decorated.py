@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.jit import ScriptFunction, ScriptModule, _recursive, _script
+from torch.jit import ScriptFunction, ScriptModule, _recursive, _script, _state
 
 from jit_amp import _C, _pattern
 
@@ -95,7 +95,16 @@ def get_autocast(
 
 
 def pattern() -> torch._C.Graph:
-    return _script.script(_pattern.scope).graph
+    """A graph with one scope. It is compiled anew where PyTorch has forgotten its classes since
+    (``torch._C._jit_clear_class_registry``, as test suites call it): their methods are gone.
+    """
+    graph = _script.script(_pattern.scope).graph
+    [made] = [n.output().type() for n in graph.nodes() if n.kind() == "prim::CreateObject"]
+    if _state._python_cu.get_class(made.annotation_str) != made:
+        _state._jit_caching_layer.pop(_pattern.scope, None)
+        _state._script_classes.pop(torch.amp.autocast_mode.autocast, None)
+        graph = _script.script(_pattern.scope).graph
+    return graph
 
 
 def enclosed_function(func: Any, scopes: list[_Around]) -> Any:
@@ -133,7 +142,8 @@ def compiling(obj: Any) -> Iterator[None]:
         original = _recursive.try_compile_fn
         _recursive.try_compile_fn = _try_compile_fn(original)
         undo.callback(setattr, _recursive, "try_compile_fn", original)
-        if isinstance(obj, torch.nn.Module) and not isinstance(obj, ScriptModule):
+        is_made = "_modules" in getattr(obj, "__dict__", {})
+        if isinstance(obj, torch.nn.Module) and is_made and not isinstance(obj, ScriptModule):
             for owner in set(_owners(obj)):
                 decorated = {}
                 for name, value in list(vars(owner).items()):
@@ -175,7 +185,7 @@ def decorated_methods(
     found = []
     compiled = dict(scripted.named_modules())
     for path, child in module.named_modules():
-        if isinstance(child, ScriptModule) or path not in compiled:
+        if isinstance(child, ScriptModule) or not isinstance(compiled.get(path), ScriptModule):
             continue
         for name in compiled[path]._c._method_names():
             _, scopes = unwrap(vars(child).get(name) or getattr(type(child), name, None))

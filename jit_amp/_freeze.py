@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch.jit import ScriptModule
+from torch.jit import _freeze as _original
 from torch.jit._recursive import wrap_cpp_module
 
 from jit_amp import _C
@@ -48,6 +49,10 @@ def freeze(
         RuntimeError: the module is in training mode; what ``torch.jit.freeze`` raises.
     """
     scripted, examples = _taken(mod, example_inputs, example_kwarg_inputs)
+    if not _C.has_scopes(scripted._c):
+        frozen = _original.freeze(scripted, preserved_attrs, optimize_numerics)
+        _C.leave_module(frozen._c)  # for calls under an ambient autocast
+        return frozen
     frozen = _C.freeze_module(scripted._c, list(preserved_attrs or []), examples, optimize_numerics)
     return wrap_cpp_module(frozen)  # type: ignore[no-untyped-call]
 

@@ -10,12 +10,14 @@ import torch
 from torch.jit import ScriptFunction, ScriptModule
 from torch.jit import _script as _original
 from torch.jit._recursive import wrap_cpp_module
+from torch.jit._script import RecursiveScriptClass
 
 from jit_amp import _C, _decorated
 
 
 def _scripted(obj: Any) -> Any:
-    """Returns `obj` as a ScriptFunction or ScriptModule, autocast decorators being scopes of it."""
+    """Returns `obj` as a ScriptFunction or ScriptModule, autocast decorators being scopes of it; or
+    what else torch.jit.script makes of it: with PYTORCH_JIT=0, or of an object of another class."""
     if isinstance(obj, (ScriptFunction, ScriptModule)):
         return obj
     inner, scopes = _decorated.unwrap(obj)
@@ -27,10 +29,7 @@ def _scripted(obj: Any) -> Any:
             return scripted
         return _wrap(_C.enclosed_module(scripted._c, _decorated.pattern(), methods), scripted)
     if not isinstance(scripted, ScriptFunction):
-        raise TypeError(
-            "jit_amp.script takes a function, an nn.Module, a ScriptFunction or a ScriptModule, "
-            f"not {type(obj).__name__}"
-        )
+        return obj if scripted is inner else scripted
     return _decorated.enclosed_function(scripted, scopes) if scopes else scripted
 
 
@@ -79,11 +78,19 @@ def script(obj: Any, *, autocast: Any = None) -> Any:
 
     Raises:
         AutocastError: a scope that cannot be known when compiling, with the line.
-        TypeError: ``autocast`` is no autocast scope.
+        TypeError: ``autocast`` is no autocast scope; ``obj`` is an object of a class whose methods
+            have scopes.
         RuntimeError: what ``torch.jit.script`` raises.
     """
     scripted = _scripted(obj)
     scopes = _decorated.scopes_of(autocast)
+    if isinstance(scripted, RecursiveScriptClass) and _C.object_has_scopes(scripted._c):
+        raise TypeError(
+            f"jit_amp.script: an object of {type(obj).__name__}, whose methods have autocast "
+            "scopes, can be used by scripted functions and modules, and not be scripted by itself"
+        )
+    if not isinstance(scripted, (ScriptFunction, ScriptModule)):
+        return scripted
     if isinstance(scripted, ScriptFunction):
         if scopes:
             scripted = _decorated.enclosed_function(scripted, scopes)

@@ -133,6 +133,8 @@ def _traced(
         recording.check()
         if check_trace and not _waits(traced, methods) and not _holds_scripted(func, traced):
             traced = run(check_trace=True)
+    if not isinstance(traced, (ScriptModule, ScriptFunction)):  # PYTORCH_JIT=0
+        return traced
     if isinstance(traced, ScriptModule):
         _C.restore_module(traced._c, _decorated.pattern(), methods, ambient)
     else:
@@ -142,8 +144,10 @@ def _traced(
 
 def _waits(traced: Any, methods: list[str]) -> bool:
     """Whether it waits for tasks: a trace that is run as it is may then go on in another thread."""
+    if not isinstance(traced, (ScriptModule, ScriptFunction)):
+        return False
     is_module = isinstance(traced, ScriptModule)
-    functions = [getattr(traced, name) for name in methods] if is_module else [traced]
+    functions: list[Any] = [getattr(traced, name) for name in methods] if is_module else [traced]
     return any(f.inlined_graph.findAllNodes("aten::wait", recurse=True) for f in functions)
 
 

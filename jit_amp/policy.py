@@ -58,8 +58,25 @@ def reach(device_type: DeviceType) -> dict[str, str]:
     return {name: _C.reach(name, device_type) for name in sorted(names)}
 
 
-def register(op: str, device_type: DeviceType, policy: Policy) -> None:
-    """States what autocast does to an operator, for scripts and exports made from now on.
+class _Registered:
+    """What :func:`register` returns: leaving it brings back what was stated before."""
+
+    def __init__(self, op: str, device_type: DeviceType, before: str | None) -> None:
+        self._op, self._device_type, self._before = op, device_type, before
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exception: object) -> None:
+        _C.forget_policy(self._op, self._device_type)
+        if self._before is not None:
+            _C.state_policy(self._op, self._device_type, self._before)
+
+
+def register(op: str, device_type: DeviceType, policy: Policy) -> _Registered:
+    """States what autocast does to an operator, in every ambient state alike: for what is scripted
+    or exported from now on, and at its next call for what was scripted before. An artefact of
+    :func:`jit_amp.freeze` stays as it is.
 
     Args:
         op: ``"namespace::name"`` for all its overloads, or ``"namespace::name.overload"``.
@@ -67,6 +84,10 @@ def register(op: str, device_type: DeviceType, policy: Policy) -> None:
         policy: ``"lower"`` (tensor operands to the scope's dtype), ``"fp32"`` (to float32),
             ``"promote"`` (to the widest among them), ``"untouched"``, or ``"opaque"`` (left to the
             dispatcher, and refused in export).
+
+    Returns:
+        A context manager, for ``with policy.register(...)``: at the end of the block the operator
+        is what it was before. Without ``with`` it is stated until :func:`unregister`.
 
     Raises:
         ValueError: a name that is none of these, or an operator name without a namespace.
@@ -76,7 +97,23 @@ def register(op: str, device_type: DeviceType, policy: Policy) -> None:
     _check_device(device_type)
     if policy not in _STATABLE:
         raise ValueError(f"policy: {policy!r} not of {', '.join(map(repr, _STATABLE))}")
+    before = _C.forget_policy(op, device_type)
     _C.state_policy(op, device_type, policy)
+    return _Registered(op, device_type, before)
+
+
+def unregister(op: str, device_type: DeviceType) -> None:
+    """Takes back what :func:`register` has stated.
+
+    Args:
+        op, device_type: as they were registered.
+
+    Raises:
+        KeyError: nothing was registered by that name for that device.
+    """
+    _check_device(device_type)
+    if _C.forget_policy(op, device_type) is None:
+        raise KeyError(f"policy.unregister: nothing was registered for {op!r} on {device_type!r}")
 
 
 def drift(device_type: DeviceType) -> tuple[list[str], list[str]]:

@@ -4,6 +4,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -74,6 +75,7 @@ Reach reach_of(const c10::OperatorName& name, c10::DeviceType device) {
 
 // Policies that users stated, by operator name (with or without overload) and device.
 std::mutex stated_mutex;
+std::atomic<uint64_t> stated_version{0};
 std::map<std::pair<std::string, c10::DeviceType>, Policy>& stated() {
   static auto& policies = *new std::map<std::pair<std::string, c10::DeviceType>, Policy>;
   return policies;
@@ -179,7 +181,22 @@ Policy policy_of(const c10::FunctionSchema& schema, c10::DeviceType device) {
 void state_policy(const std::string& name, c10::DeviceType device, Policy policy) {
   const std::lock_guard<std::mutex> lock(stated_mutex);
   stated()[{name, device}] = policy;
+  ++stated_version;
 }
+
+std::optional<Policy> forget_policy(const std::string& name, c10::DeviceType device) {
+  const std::lock_guard<std::mutex> lock(stated_mutex);
+  const auto found = stated().find({name, device});
+  if (found == stated().end()) {
+    return std::nullopt;
+  }
+  const Policy policy = found->second;
+  stated().erase(found);
+  ++stated_version;
+  return policy;
+}
+
+uint64_t policy_version() { return stated_version.load(); }
 
 std::vector<std::pair<std::string, Policy>> policy_table(c10::DeviceType device) {
   const Table& known = table(device);

@@ -13,6 +13,7 @@
 #include <c10/core/DeviceType.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,8 +38,14 @@ Policy policy_of(const torch::jit::Node* node, c10::DeviceType device);
 // The same of any operator; `opaque` for one that takes tensors and of which nothing is known.
 Policy policy_of(const c10::FunctionSchema& schema, c10::DeviceType device);
 
-// States the policy of an operator ("ns::name" or "ns::name.overload") for a device.
+// States the policy of an operator ("ns::name" or "ns::name.overload") for a device, and takes it
+// back. What was lowered before is lowered anew when it is called.
 void state_policy(const std::string& name, c10::DeviceType device, Policy policy);
+// Returns what was stated, if anything was.
+std::optional<Policy> forget_policy(const std::string& name, c10::DeviceType device);
+
+// Changes whenever what is stated does.
+uint64_t policy_version();
 
 // The table of one device: overload name ("aten::sum.dim_IntList") and policy. Empty for devices
 // other than CPU and CUDA.

@@ -141,6 +141,15 @@ bool has_scopes(const StrongFunctionPtr& function) {
   return source && has_scopes(*source, seen);
 }
 
+bool has_scopes(const Object& object) {
+  std::unordered_set<const Function*> seen;
+  const auto methods = object.type()->methods();
+  return std::any_of(methods.begin(), methods.end(), [&](Function* method) {
+    auto* function = tryToGraphFunction(*method);
+    return function && has_scopes(*function, seen);
+  });
+}
+
 bool has_scopes(const Module& module) {
   std::unordered_set<const Function*> seen;
   const auto methods = all_methods(module);
@@ -214,9 +223,12 @@ Module lowered_copy(const Module& module) {
     programs.emplace(method, attach(*method));
   }
   const auto called = called_methods(copy);
-  for (Function* method : copy.type()->methods()) {
-    if (programs.count(method) && !called.count(method)) {
-      programs.at(method)->prepare(copy._ivalue());
+  std::unordered_set<const Function*> prepared;
+  for (const Module& each : copy.modules()) {
+    for (Function* method : each.type()->methods()) {
+      if (programs.count(method) && !called.count(method) && prepared.insert(method).second) {
+        programs.at(method)->prepare(each._ivalue());
+      }
     }
   }
   return copy;

@@ -17,8 +17,9 @@
 namespace jit_amp {
 
 // Whether there is an autocast scope in the function, in what it calls, or in any method of the
-// module and of those below it.
+// object, or of the module and of those below it.
 bool has_scopes(const torch::jit::StrongFunctionPtr& function);
+bool has_scopes(const torch::jit::Object& object);
 bool has_scopes(const torch::jit::Module& module);
 
 // Whether all of it was lowered before.

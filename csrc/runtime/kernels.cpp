@@ -85,6 +85,15 @@ TORCH_LIBRARY(jit_amp, m) {
   m.def("opt_dtype(Tensor x, ScalarType? dtype, bool cuda) -> ScalarType?", &opt_dtype);
 }
 
+// torch.func's transforms look into what is made of other operators only if they are told to.
+TORCH_LIBRARY_IMPL(jit_amp, FuncTorchBatchedDecomposition, m) {
+  m.impl("cast", &cast);
+  m.impl("cast.optional", &cast_optional);
+  m.impl("cast.list", &cast_list);
+  m.impl("widest", &widest);
+  m.impl("opt_dtype", &opt_dtype);
+}
+
 using torch::jit::Node;
 using torch::jit::Operation;
 using torch::jit::Operator;

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "analysis/policy.h"
 #include "core/ambient.h"
 #include "core/dialect.h"
 #include "core/error.h"
@@ -154,7 +155,8 @@ bool Program::is_behind(const GraphFunction& function) {
 }
 
 bool Program::Variant::may_hold() const {
-  return version == ignored_version() && (!self || !alive.expired());
+  return version == ignored_version() && policies == policy_version() &&
+         (!self || !alive.expired());
 }
 
 bool Program::Variant::holds_on(const ObjectPtr& module) const {
@@ -176,7 +178,7 @@ Program::Lowered Program::find(const ObjectPtr& self, Ambient ambient) {
 Program::Lowered Program::make(const ObjectPtr& self, Ambient ambient, bool with_code) {
   const Turn turn;
   Lowered made = find(self, ambient);  // another thread's may be there by now
-  const uint64_t version = ignored_version();
+  const uint64_t version = ignored_version(), policies = policy_version();
   std::vector<Read> reads;
   if (!made.graph) {
     made.graph = lowered_graph(source_, self, ambient, &reads);
@@ -204,7 +206,7 @@ Program::Lowered Program::make(const ObjectPtr& self, Ambient ambient, bool with
     }
     using Weak = c10::weak_intrusive_ptr<c10::ivalue::Object>;
     const ObjectPtr only = version == 0 ? nullptr : self;
-    variants_.push_back({version, only.get(), Weak(only), std::move(reads), {}});
+    variants_.push_back({version, policies, only.get(), Weak(only), std::move(reads), {}});
     variant = std::prev(variants_.end());
   }
   variant->lowered[index(ambient)] = made;

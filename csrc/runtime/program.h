@@ -83,6 +83,7 @@ class Program : public torch::CustomClassHolder {
   // one module's method, they are one module's alone.
   struct Variant {
     uint64_t version;                 // of the ignored functions; 0 as long as there never was one
+    uint64_t policies;                // the version of what users stated
     const c10::ivalue::Object* self;  // null at version 0
     c10::weak_intrusive_ptr<c10::ivalue::Object> alive;
     std::vector<Read> reads;

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gc
 import io
+import os
+import subprocess
+import sys
 import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -157,3 +160,168 @@ def test_weights_are_freed_with_the_module(ambient: str) -> None:
     del module, scripted
     gc.collect()
     assert weight() is None
+
+
+# What PyTorch takes besides functions and modules.
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.n = 1
+
+    def get(self) -> int:
+        return self.n
+
+
+class Product:
+    def __init__(self) -> None:
+        self.n = 1
+
+    def of(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return x @ x
+
+
+def test_an_object_of_a_scripted_class() -> None:
+    scripted = jit_amp.script(Counter())
+    assert type(scripted) is torch.jit._script.RecursiveScriptClass and scripted.get() == 1
+    assert jit_amp.script(Counter) is Counter
+    with pytest.raises(TypeError, match="an object of Product, whose methods have autocast"):
+        jit_amp.script(Product())
+
+
+class Exported(nn.Module):
+    def forward(self, x: Tensor):
+        return x + 1
+
+    @torch.jit.export
+    def extra(self, x: Tensor, flag: bool):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=flag):
+            return x @ x
+
+
+class HoldsIt(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.sub = Exported()
+
+    def forward(self, x: Tensor):
+        return self.sub(x)
+
+
+def test_a_bad_scope_in_a_submodules_exported_method_is_refused_when_scripting() -> None:
+    with pytest.raises(jit_amp.AutocastError, match="`enabled`"):
+        jit_amp.script(HoldsIt())
+
+
+class Ignores(nn.Module):
+    __jit_ignored_attributes__: ClassVar[list[str]] = ["sub"]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sub = nn.Linear(1, 1)
+
+    def forward(self, x: Tensor):
+        return x + 1
+
+
+class Unmade(nn.Module):
+    def __init__(self) -> None:
+        self.x = 2
+
+    def forward(self, x: Tensor):
+        return x
+
+
+def test_ignored_attributes_and_a_module_that_was_not_made() -> None:
+    assert jit_amp.script(Ignores())(torch.ones(2)).tolist() == [2, 2]
+    with pytest.raises(RuntimeError, match="has not been initialized"):
+        jit_amp.script(Unmade())
+
+
+class Squares(nn.Module):
+    def forward(self, x: Tensor):
+        return x * x
+
+
+@torch.no_grad()
+def test_freezing_what_has_no_autocast_is_pytorchs() -> None:
+    module, x = Net().eval(), torch.randn(2, 3, 6, 6)
+    scripted = torch.jit.script(module)
+    ours, theirs = jit_amp.freeze(scripted, example_inputs=x), torch.jit.freeze(scripted)
+    kinds = [[node.kind() for node in frozen.graph.nodes()] for frozen in (ours, theirs)]
+    assert kinds[0] == kinds[1]
+    wrapped = torch.ao.quantization.QuantWrapper(nn.Sequential(nn.Conv2d(3, 3, 1), nn.ReLU()))
+    wrapped.eval().qconfig = torch.ao.quantization.default_qconfig
+    with pytest.warns(Warning):
+        prepared = torch.ao.quantization.prepare(wrapped)
+        prepared(x)
+        quantized = torch.ao.quantization.convert(prepared)
+    assert torch.equal(jit_amp.freeze(jit_amp.script(quantized))(x), quantized(x))
+
+
+def in_another_process(source: str, folder: Path, **environment: str) -> str:
+    path = folder / "program.py"
+    path.write_text(source)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(path)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def test_without_torchscript(tmp_path: Path) -> None:
+    source = """
+import torch, jit_amp
+def f(x): return x * 2
+module = torch.nn.Linear(2, 2)
+print(jit_amp.script(f) is f, jit_amp.script(module) is module)
+print(jit_amp.trace(f, torch.ones(2)) is f, jit_amp.trace(module, torch.ones(2)) is module)
+"""
+    assert in_another_process(source, tmp_path, PYTORCH_JIT="0").split() == ["True"] * 4
+
+
+def test_after_pytorch_has_forgotten_its_classes(tmp_path: Path) -> None:
+    """As PyTorch's own test cases have it do after each test."""
+    source = """
+import torch, jit_amp
+module, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
+for forget in (True, False, True):
+    with torch.autocast("cpu"), torch.no_grad():
+        print(jit_amp.trace(module, x, check_trace=False)(x).dtype)
+    torch._C._jit_clear_class_registry()
+    if forget:
+        torch.jit._state._clear_class_state()
+"""
+    assert in_another_process(source, tmp_path).split() == ["torch.bfloat16"] * 3
+
+
+# torch.func
+
+
+def product(x: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return torch.tanh(x @ x.t()) * x.sum()
+
+
+TRANSFORMS = {
+    "vmap": lambda f: torch.func.vmap(f),
+    "vmap of vmap": lambda f: torch.func.vmap(torch.func.vmap(f)),
+    "jacfwd": lambda f: torch.func.vmap(torch.func.jacfwd(f)),
+    "jacrev": lambda f: torch.func.jacrev(lambda x: f(x[0])),
+    "grad": lambda f: torch.func.grad(lambda x: f(x[0]).float().sum()),
+    "jvp": lambda f: lambda x: torch.func.jvp(f, (x[0],), (x[0],)),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms(name: str) -> None:
+    x = torch.rand(2, 3, 3)
+    x = x.unsqueeze(0) if name == "vmap of vmap" else x
+    scripted = jit_amp.script(product)
+    for _ in range(3):
+        expected = TRANSFORMS[name](product)(x)
+        torch.testing.assert_close(TRANSFORMS[name](scripted)(x), expected, rtol=2e-2, atol=2e-2)

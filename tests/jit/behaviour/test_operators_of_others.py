@@ -55,9 +55,8 @@ class Custom(nn.Module):
 
 @pytest.fixture
 def stated() -> Iterator[None]:
-    jit_amp.policy.register("jit_amp_tests::halved", "cpu", "lower")
-    yield
-    jit_amp.policy.register("jit_amp_tests::halved", "cpu", "opaque")
+    with jit_amp.policy.register("jit_amp_tests::halved", "cpu", "lower"):
+        yield
 
 
 def test_a_custom_operator_without_a_policy_is_not_exported() -> None:
@@ -68,6 +67,28 @@ def test_a_custom_operator_without_a_policy_is_not_exported() -> None:
 def test_a_stated_policy_is_exported(stated: None) -> None:
     model, x = Custom().eval(), torch.randn(3, 3)
     assert_same(jit_amp.freeze(model, example_inputs=(x,))(x), model(x), "frozen")
+
+
+def test_a_stated_policy_holds_for_what_was_scripted_before() -> None:
+    """At its next call, in every ambient state; and no longer than it is stated."""
+    scripted, x = jit_amp.script(with_a_kernel), torch.randn(3, 3)
+
+    def dtypes() -> list[torch.dtype]:
+        found = [scripted(x).dtype]
+        for device in ("cpu", "cuda"):
+            with torch.autocast(device, enabled=device == "cpu"):
+                found.append(scripted(x).dtype)
+        return found
+
+    before = dtypes()
+    with jit_amp.policy.register("jit_amp_tests::halved", "cpu", "fp32"):
+        assert dtypes() == [torch.float32] * 3 != before
+        jit_amp.policy.register("jit_amp_tests::halved", "cpu", "lower")
+        jit_amp.policy.unregister("jit_amp_tests::halved", "cpu")
+        assert dtypes() == before
+    assert dtypes() == before
+    with pytest.raises(KeyError, match="nothing was registered"):
+        jit_amp.policy.unregister("jit_amp_tests::halved", "cpu")
 
 
 def test_a_stated_policy_is_lowered(stated: None) -> None:

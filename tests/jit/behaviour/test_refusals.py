@@ -660,15 +660,6 @@ def test_what_the_refusals_advise_is_accepted() -> None:
 # Arguments of jit_amp's own.
 
 
-class NotAModule:
-    pass
-
-
-def test_script_takes_no_class() -> None:
-    with pytest.raises(TypeError, match=r"takes a function, an nn\.Module, a ScriptFunction or"):
-        jit_amp.script(NotAModule)
-
-
 @pytest.mark.parametrize("ambient", [("tpu",), ("cpu", "gpu"), "cpu"])
 def test_lowered_graph_names_an_unknown_ambient_device(ambient: Any) -> None:
     with pytest.raises(ValueError, match=r"ambient: .* not of 'cpu', 'cuda'"):
