@@ -19,6 +19,7 @@ from jit_amp._script import script
 _DEVICES = ("cpu", "cuda")
 _autocast = torch.amp.autocast_mode.autocast
 _autocast_file = torch.amp.autocast_mode.__file__
+_pytorchs_check = _original._check_trace
 _this_thread = threading.local()
 
 
@@ -119,7 +120,7 @@ def _traced(
     def run(check_trace: bool) -> Any:
         return original(func, inputs, optimize, check_trace, *args, **kwargs)
 
-    if getattr(_this_thread, "is_recording", False):  # the check of a trace traces again
+    if getattr(_this_thread, "is_recording", False):  # PyTorch's check of a trace traces again
         return run(check_trace)
     if isinstance(func, (ScriptModule, ScriptFunction)):
         return script(run(check_trace))
@@ -129,10 +130,9 @@ def _traced(
         if torch.is_autocast_enabled(device)
     ]
     with _recorded() as recording:
-        traced = run(check_trace=False)
-        recording.check()
-        if check_trace and not _waits(traced, methods) and not _holds_scripted(func, traced):
-            traced = run(check_trace=True)
+        traced = run(check_trace)
+        if not _this_thread.is_checked:
+            recording.check()
     if not isinstance(traced, (ScriptModule, ScriptFunction)):  # PYTORCH_JIT=0
         return traced
     if isinstance(traced, ScriptModule):
@@ -142,19 +142,27 @@ def _traced(
     return script(traced)
 
 
-def _waits(traced: Any, methods: list[str]) -> bool:
+def _check_trace(inputs: Any, python: Any, traced: Any, *args: Any, **kwargs: Any) -> None:
+    """PyTorch's check of a trace, which follows it at once: not where it would be wrong."""
+    recording = getattr(_this_thread, "is_recording", False) and _this_thread.recording
+    if recording:
+        if not _this_thread.is_checked:
+            _this_thread.is_checked = True
+            recording.check()
+        if _waits(traced) or _holds_scripted(python, traced):
+            return
+    _pytorchs_check(inputs, python, traced, *args, **kwargs)  # type: ignore[no-untyped-call]
+
+
+def _waits(traced: Any) -> bool:
     """Whether it waits for tasks: a trace that is run as it is may then go on in another thread."""
-    if not isinstance(traced, (ScriptModule, ScriptFunction)):
-        return False
-    is_module = isinstance(traced, ScriptModule)
-    functions: list[Any] = [getattr(traced, name) for name in methods] if is_module else [traced]
-    return any(f.inlined_graph.findAllNodes("aten::wait", recurse=True) for f in functions)
+    return bool(traced.inlined_graph.findAllNodes("aten::wait", recurse=True))
 
 
-def _holds_scripted(func: Any, traced: Any) -> bool:
+def _holds_scripted(python: Any, traced: Any) -> bool:
     """Whether scripted modules run in a scope of it. PyTorch's check runs the trace as it is, where
     what they call stands in no scope, or in one that the tracer's names for operators escape."""
-    owner = getattr(func, "__self__", func)
+    owner = getattr(python, "__self__", python)
     return (
         isinstance(owner, torch.nn.Module)
         and any(isinstance(each, ScriptModule) for each in owner.modules())
@@ -178,7 +186,10 @@ def _recorded() -> Iterator[_C.Recording]:
         # PyTorch's own pass would change what check_trace compares.
         pass_enabled = torch._C._jit_set_autocast_mode(False)
         undo.callback(torch._C._jit_set_autocast_mode, pass_enabled)
-        recording = _C.Recording()
+        undo.callback(setattr, _original, "_check_trace", _pytorchs_check)
+        vars(_original)["_check_trace"] = _check_trace
+        recording = _this_thread.recording = _C.Recording()
+        _this_thread.is_checked = False
         undo.callback(recording.stop)
         undo.callback(setattr, _this_thread, "is_recording", False)
         _this_thread.is_recording = True

@@ -269,6 +269,43 @@ def test_a_submodule_that_was_traced_stays_as_it_is(trace: Callable[..., Any]) -
     assert outer(x).dtype == HoldsATrace(model)(x).dtype == BF16
 
 
+@pytest.mark.filterwarnings("ignore")  # PyTorch's of its own trace, and of what is wrong on purpose
+@pytest.mark.parametrize("check_trace", [True, False])
+def test_the_function_runs_as_often_as_pytorch_runs_it(check_trace: bool) -> None:
+    """And draws the same random numbers."""
+
+    def runs(trace: Callable[..., Any]) -> tuple[int, int, float]:
+        calls = []
+
+        def adds(x: Tensor):
+            calls.append(x)
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return x @ x + torch.zeros(1)
+
+        norm = nn.BatchNorm1d(3)
+        torch.manual_seed(0)
+        trace(adds, (matrix(),), check_trace=check_trace)
+        trace(norm, (torch.randn(4, 3),), check_trace=check_trace)
+        assert norm.num_batches_tracked is not None
+        return len(calls), int(norm.num_batches_tracked), torch.rand(1).item()
+
+    with known_warnings_ignored():
+        assert runs(jit_amp.trace) == runs(torch.jit.trace)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_check_finds_what_pytorchs_finds() -> None:
+    kept: list[Tensor] = []
+
+    def remembers(x: Tensor):
+        if not kept:
+            kept.append(torch.neg(x))
+        return x + kept[0]
+
+    with pytest.raises(torch.jit.TracingCheckError):
+        jit_amp.trace(remembers, torch.rand(3, 4), check_inputs=[(torch.rand(3, 4),)])
+
+
 def test_a_scope_object_is_as_it_was() -> None:
     before = set(vars(made_before)) - {"prev", "prev_cache_enabled", "prev_fastdtype"}
     traced(enters_what_was_made_before, matrix(), matrix(1))
