@@ -142,6 +142,9 @@ PYBIND11_MODULE(_C, m) {
     }
     return known;
   });
+  m.def("check_examples", [](const Module& module, const std::vector<py::tuple>& examples) {
+    (void)stacks_of(module, examples);
+  });
   m.def("freeze_module", [](const Module& module, const std::vector<std::string>& preserved_attrs,
                             const std::vector<py::tuple>& examples, bool optimize_numerics) {
     return warning_in_python([&] {

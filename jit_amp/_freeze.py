@@ -50,6 +50,7 @@ def freeze(
     """
     scripted, examples = _taken(mod, example_inputs, example_kwarg_inputs)
     if not _C.has_scopes(scripted._c):
+        _C.check_examples(scripted._c, examples)
         frozen = _original.freeze(scripted, preserved_attrs, optimize_numerics)
         _C.leave_module(frozen._c)  # for calls under an ambient autocast
         return frozen

@@ -27,17 +27,13 @@ Layout layout_of_constant(const Node* node) {
                                                   : Layout::any;
 }
 
-bool is_number(const Value* value, int64_t number) {
-  const auto constant = toIValue(value);
-  return constant && constant->isInt() && constant->toInt() == number;
-}
-
 // Whole rows, one after the other: parts along the first dimension.
 bool takes_rows(const Node* node) {
   const auto* schema = node->maybeSchema();
   const auto dim = schema ? schema->argumentIndexWithName("dim") : std::nullopt;
   const auto step = schema ? schema->argumentIndexWithName("step") : std::nullopt;
-  return dim && is_number(node->input(*dim), 0) && (!step || is_number(node->input(*step), 1));
+  return dim && constant_as<int64_t>(node->input(*dim)) == 0 &&
+         (!step || constant_as<int64_t>(node->input(*step)) == 1);
 }
 
 // A part of all that the constant's memory holds, by numbers: what share_parts writes.

@@ -177,10 +177,11 @@ Program::Lowered Program::find(const ObjectPtr& self, Ambient ambient) {
 
 Program::Lowered Program::make(const ObjectPtr& self, Ambient ambient, bool with_code) {
   const Turn turn;
-  Lowered made = find(self, ambient);  // another thread's may be there by now
   const uint64_t version = ignored_version(), policies = policy_version();
+  Lowered made = find(self, ambient);  // another thread's may be there by now
+  const bool is_new = !made.graph;
   std::vector<Read> reads;
-  if (!made.graph) {
+  if (is_new) {
     made.graph = lowered_graph(source_, self, ambient, &reads);
   }
   if (with_code && !made.code) {
@@ -201,6 +202,9 @@ Program::Lowered Program::make(const ObjectPtr& self, Ambient ambient, bool with
   auto variant = std::find_if(variants_.begin(), variants_.end(),
                               [&](const Variant& known) { return known.holds_on(self); });
   if (variant == variants_.end()) {
+    if (!is_new) {  // something has changed since: for this call it is right, and for no other
+      return made;
+    }
     if (variants_.size() == kVariants) {
       variants_.erase(variants_.begin());
     }

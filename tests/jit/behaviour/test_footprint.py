@@ -251,6 +251,8 @@ def test_freezing_what_has_no_autocast_is_pytorchs() -> None:
     ours, theirs = jit_amp.freeze(scripted, example_inputs=x), torch.jit.freeze(scripted)
     kinds = [[node.kind() for node in frozen.graph.nodes()] for frozen in (ours, theirs)]
     assert kinds[0] == kinds[1]
+    with pytest.raises(TypeError, match="an example that forward does not take"):
+        jit_amp.freeze(scripted, example_inputs=("no tensor",))
     wrapped = torch.ao.quantization.QuantWrapper(nn.Sequential(nn.Conv2d(3, 3, 1), nn.ReLU()))
     wrapped.eval().qconfig = torch.ao.quantization.default_qconfig
     with pytest.warns(Warning):
