@@ -1,5 +1,6 @@
 #include "runtime/attach.h"
 
+#include <torch/csrc/jit/passes/inliner.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 
 #include <algorithm>
@@ -61,7 +62,7 @@ bool serve_ambient(GraphFunction& function) {
   return true;
 }
 
-// Each method of the module and of those below it, once.
+// Each method and hook of the module and of those below it, once.
 std::vector<GraphFunction*> all_methods(const Module& module) {
   std::vector<GraphFunction*> functions;
   std::unordered_set<const c10::ClassType*> seen;
@@ -69,9 +70,12 @@ std::vector<GraphFunction*> all_methods(const Module& module) {
     if (!seen.insert(each.type().get()).second) {
       continue;
     }
-    for (Function* method : each.type()->methods()) {
-      if (auto* function = tryToGraphFunction(*method)) {
-        functions.push_back(function);
+    for (const auto& some : {each.type()->methods(), each.type()->getForwardPreHooks(),
+                             each.type()->getForwardHooks()}) {
+      for (Function* method : some) {
+        if (auto* function = tryToGraphFunction(*method)) {
+          functions.push_back(function);
+        }
       }
     }
   }
@@ -84,7 +88,11 @@ bool has_scopes(GraphFunction& function, std::unordered_set<const Function*>& se
   }
   function.ensure_defined();
   const auto nodes = all_nodes(*function.graph());
-  return std::any_of(nodes.begin(), nodes.end(), [&](const Node* node) {
+  return std::any_of(nodes.begin(), nodes.end(), [&](Node* node) {
+    if (node->kind() == prim::CallMethod) {  // of an object of a class as well
+      auto* method = tryToGraphFunction(node);
+      return method && has_scopes(*method, seen);
+    }
     if (node->kind() == prim::CreateObject) {
       return is_autocast_class(node->output()->type());
     }

@@ -190,6 +190,35 @@ def test_an_object_of_a_scripted_class() -> None:
         jit_amp.script(Product())
 
 
+def uses_an_object(x: Tensor):
+    return Product().of(x)
+
+
+class HookInAScope(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+        def hook(self, given: tuple[Tensor], result: Tensor) -> Tensor:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return result @ result
+
+        self.linear.register_forward_hook(hook)
+
+    def forward(self, x: Tensor):
+        return self.linear(x)
+
+
+def test_a_scope_in_a_method_of_a_class_or_in_a_hook_is_seen() -> None:
+    x = torch.randn(4, 4)
+    scripted = jit_amp.script(uses_an_object)
+    assert "jit_amp::program" in str(scripted.graph_for(x))
+    for _ in range(3):
+        assert_same(scripted(x), uses_an_object(x), "a method of a class")
+    with pytest.raises(jit_amp.AutocastError, match="hook"):
+        jit_amp.script(HookInAScope())
+
+
 class Exported(nn.Module):
     def forward(self, x: Tensor):
         return x + 1
