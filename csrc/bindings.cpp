@@ -58,6 +58,11 @@ jit_amp::State entry_state(const std::map<std::string, std::optional<at::ScalarT
   return state;
 }
 
+std::optional<jit_amp::Ignoring> how(const std::shared_ptr<torch::jit::Graph>& pattern, bool ignore,
+                                     bool scopes) {
+  return ignore ? std::optional(jit_amp::Ignoring{pattern, scopes}) : std::nullopt;
+}
+
 // Arguments of forward, each as a stack without self. Throws TypeError: one does not fit; PyTorch's
 // text says which, of which type, and forward's signature.
 std::vector<torch::jit::Stack> stacks_of(const Module& module,
@@ -92,15 +97,31 @@ PYBIND11_MODULE(_C, m) {
   m.def("refuse_what_the_compiler_fails_on", [](const std::string& name) {
     throw jit_amp::refusal(jit_amp::Refusal::compiler_fails, nullptr, {name});
   });
+  m.def("refuse_other_arguments", [](const std::string& name, const std::string& error) {
+    throw jit_amp::refusal(jit_amp::Refusal::other_arguments, nullptr, {name, error});
+  });
+  m.def("refuse_lost_decorator", [](const std::string& name) {
+    throw jit_amp::refusal(jit_amp::Refusal::lost_decorator, nullptr, {name});
+  });
   // Whether it is right as it is: lowered before, or without scopes and served under any ambient.
   m.def("leave_function", [](const StrongFunctionPtr& function) {
     return jit_amp::is_lowered(function) ||
            (!jit_amp::has_scopes(function) && jit_amp::serve_ambient(function));
   });
-  m.def("leave_module", [](const Module& module) {
-    return jit_amp::is_lowered(module) ||
-           (!jit_amp::has_scopes(module) && jit_amp::serve_ambient(module));
+  m.def("lower_where_it_is", [](const Module& module) {
+    return warning_in_python([&] { return jit_amp::lower_where_it_is(module); });
   });
+  m.def("type_has_scopes",
+        [](const c10::ClassTypePtr& type) { return jit_amp::has_scopes(*type); });
+  m.def("lower_type", [](const c10::ClassTypePtr& type) { jit_amp::lower_type(*type); });
+  m.def("enclose_method",
+        [](const c10::ClassTypePtr& type, const std::string& name,
+           const std::shared_ptr<torch::jit::Graph>& pattern, const std::vector<Scope>& scopes) {
+          auto* method = type->findMethod(name);
+          auto& function = torch::jit::toGraphFunction(method ? *method : *type->findHook(name));
+          function.ensure_defined();
+          jit_amp::enclose(*function.graph(), *pattern, around(scopes));
+        });
   m.def("object_has_scopes",
         [](const torch::jit::Object& object) { return jit_amp::has_scopes(object); });
   m.def("has_scopes", [](const Module& module) { return jit_amp::has_scopes(module); });
@@ -124,21 +145,23 @@ PYBIND11_MODULE(_C, m) {
                                   module._ivalue(), {cpu, cuda});
   });
   // Both return whether there was a lowered function to ignore autocast.
-  m.def("ignore_function", [](const StrongFunctionPtr& function,
-                              const std::shared_ptr<torch::jit::Graph>& pattern, bool ignore) {
-    const auto& graph_function = torch::jit::toGraphFunction(*function.function_);
-    const bool known = jit_amp::Program::is_behind(graph_function);
-    if (known) {
-      jit_amp::ignore(graph_function.graph(), pattern, ignore);
-    }
-    return known;
-  });
+  m.def("ignore_function",
+        [](const StrongFunctionPtr& function, const std::shared_ptr<torch::jit::Graph>& pattern,
+           bool ignore, bool scopes) {
+          const auto& graph_function = torch::jit::toGraphFunction(*function.function_);
+          const bool known = jit_amp::Program::behind(graph_function) != nullptr;
+          if (known) {
+            jit_amp::ignore(graph_function.graph(), how(pattern, ignore, scopes));
+          }
+          return known;
+        });
   m.def("ignore_method", [](const Module& module, const std::string& method,
-                            const std::shared_ptr<torch::jit::Graph>& pattern, bool ignore) {
+                            const std::shared_ptr<torch::jit::Graph>& pattern, bool ignore,
+                            bool scopes) {
     const auto* function = torch::jit::tryToGraphFunction(module.get_method(method).function());
-    const bool known = function && jit_amp::Program::is_behind(*function);
+    const bool known = function && jit_amp::Program::behind(*function);
     if (known) {
-      jit_amp::ignore(module._ivalue(), method, pattern, ignore);
+      jit_amp::ignore(module._ivalue(), method, how(pattern, ignore, scopes));
     }
     return known;
   });
@@ -164,21 +187,12 @@ PYBIND11_MODULE(_C, m) {
                            around(scopes));
           return copy;
         });
-  m.def("enclosed_module",
+  m.def("enclosed_forward",
         [](const Module& module, const std::shared_ptr<torch::jit::Graph>& pattern,
-           const std::vector<std::tuple<std::string, std::string, std::vector<Scope>>>& methods) {
+           const std::vector<Scope>& scopes) {
           Module copy = jit_amp::own_copy(module);
-          std::map<torch::jit::Function*, std::vector<Scope>> done;  // instances share functions
-          for (const auto& [path, method, scopes] : methods) {
-            Module owner = path.empty() ? copy : jit_amp::submodule(copy, path);
-            auto& function = torch::jit::toGraphFunction(owner.get_method(method).function());
-            const auto [known, is_new] = done.emplace(&function, scopes);
-            TORCH_CHECK(known->second == scopes, "jit_amp: `", method, "` of ", path,
-                        " is decorated with another autocast than that of a module of its class");
-            if (is_new) {
-              jit_amp::enclose(*function.graph(), *pattern, around(scopes));
-            }
-          }
+          auto& function = torch::jit::toGraphFunction(copy.get_method("forward").function());
+          jit_amp::enclose(*function.graph(), *pattern, around(scopes));
           return copy;
         });
   py::class_<jit_amp::Recording>(m, "Recording")

@@ -1,48 +1,36 @@
-"""Functions and methods decorated with ``torch.autocast``.
-
-TorchScript compiles what a decorator wraps and forgets the decorator, or refuses. Here it compiles
-what is wrapped too, and the scope is then put around the compiled body.
-"""
+"""The scopes of functions and methods decorated with ``torch.autocast``."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.jit import ScriptFunction, ScriptModule, _recursive, _script, _state
+from torch.jit import _script, _state
 
 from jit_amp import _C, _pattern
 
-_Around = tuple[str, Any, bool]  # device_type, dtype or None, enabled: _C's Around
-lock = threading.RLock()
-# The pair that fx graphs hold in place of a `with`, and what stands for it in a script.
-_IN_SCRIPT = {
-    torch.amp.autocast_mode._enter_autocast: _pattern.enter_autocast,
-    torch.amp.autocast_mode._exit_autocast: _pattern.exit_autocast,
-}
-_compiled: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+Around = tuple[str, Any, bool]  # device_type, dtype or None, enabled: _C's Around
 # What ignore_amp returned for a Python function, and that function.
 ignoring: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-_IGNORED: list[_Around] = [("cpu", None, False), ("cuda", None, False)]
+IGNORED: list[Around] = [("cpu", None, False), ("cuda", None, False)]
 
 
-def unwrap(func: Any) -> tuple[Any, list[_Around]]:
+def unwrap(func: Any) -> tuple[Any, list[Around]]:
     """Returns what decorators wrap, and their scopes from the outermost.
 
     The decorators are ``torch.autocast`` and ``jit_amp.ignore_amp``.
     """
-    scopes: list[_Around] = []
+    scopes: list[Around] = []
     bound_to = getattr(func, "__self__", None)
     plain = getattr(func, "__func__", func)
     while getattr(plain, "__name__", None) is not None:
         if isinstance(plain, types.FunctionType) and plain in ignoring:
-            scopes += _IGNORED
+            scopes += IGNORED
             plain = ignoring[plain]
         elif found := _one_layer(plain):
             instance, plain = found
@@ -65,7 +53,7 @@ def _one_layer(func: Any) -> tuple[torch.autocast, Any] | None:
     return cells["autocast_instance"].cell_contents, cells["func"].cell_contents
 
 
-def scopes_of(autocast: Any) -> list[_Around]:
+def scopes_of(autocast: Any) -> list[Around]:
     """The scopes of a ``torch.autocast`` or of a callable that makes one; none of a nullcontext."""
     made = (
         autocast() if callable(autocast) and not isinstance(autocast, torch.autocast) else autocast
@@ -107,88 +95,8 @@ def pattern() -> torch._C.Graph:
     return graph
 
 
-def enclosed_function(func: Any, scopes: list[_Around]) -> Any:
+def enclosed_function(func: Any, scopes: list[Around]) -> Any:
     """A copy of a scripted function inside scopes."""
-    return _C.enclosed_function(func, pattern(), scopes)
-
-
-def _try_compile_fn(original: Callable[..., Any]) -> Callable[..., Any]:
-    def compile_decorated(fn: Any, loc: Any) -> Any:
-        if isinstance(fn, types.FunctionType) and fn in _IN_SCRIPT:
-            return original(_IN_SCRIPT[fn], loc)
-        inner, scopes = unwrap(fn)
-        if not scopes:
-            return original(fn, loc)
-        if fn not in _compiled:
-            scripted = inner if isinstance(inner, ScriptFunction) else original(inner, loc)
-            _compiled[fn] = enclosed_function(scripted, scopes)
-        return _compiled[fn]
-
-    return compile_decorated
-
-
-def _owners(module: torch.nn.Module) -> Iterator[Any]:
-    for child in module.modules():
-        yield child
-        yield from (
-            cls for cls in type(child).__mro__ if cls.__module__ != "torch.nn.modules.module"
-        )
-
-
-@contextlib.contextmanager
-def compiling(obj: Any) -> Iterator[None]:
-    """Scripting inside compiles what ``torch.autocast`` decorators wrap."""
-    with lock, contextlib.ExitStack() as undo:
-        original = _recursive.try_compile_fn
-        _recursive.try_compile_fn = _try_compile_fn(original)
-        undo.callback(setattr, _recursive, "try_compile_fn", original)
-        is_made = "_modules" in getattr(obj, "__dict__", {})
-        if isinstance(obj, torch.nn.Module) and is_made and not isinstance(obj, ScriptModule):
-            for owner in set(_owners(obj)):
-                decorated = {}
-                for name, value in list(vars(owner).items()):
-                    inner, scopes = unwrap(value)
-                    if scopes:
-                        decorated[name] = scopes
-                        _set(owner, name, inner)
-                        undo.callback(_set, owner, name, value)
-                if decorated and not isinstance(owner, type):
-                    _tell_apart(owner, str(decorated), undo)
-        yield
-
-
-def _tell_apart(module: torch.nn.Module, scopes: str, undo: contextlib.ExitStack) -> None:
-    """Gives the module a TorchScript type that modules of its class decorated otherwise lack.
-
-    They would share their methods' code; a constant of another value keeps types apart.
-    """
-    before = dict(vars(module))
-    constants = [*getattr(module, "__constants__", ()), "_scopes_of_decorators"]
-    for name, value in (("__constants__", constants), ("_scopes_of_decorators", scopes)):
-        vars(module)[name] = value
-        undo.callback(vars(module).pop, name)
-        if name in before:
-            undo.callback(_set, module, name, before[name])
-
-
-def _set(owner: Any, name: str, value: Any) -> None:
-    if isinstance(owner, type):
-        setattr(owner, name, value)
-    else:
-        vars(owner)[name] = value
-
-
-def decorated_methods(
-    module: torch.nn.Module, scripted: ScriptModule
-) -> list[tuple[str, str, list[_Around]]]:
-    """Path, method and scopes of every compiled method whose source is decorated."""
-    found = []
-    compiled = dict(scripted.named_modules())
-    for path, child in module.named_modules():
-        if isinstance(child, ScriptModule) or not isinstance(compiled.get(path), ScriptModule):
-            continue
-        for name in compiled[path]._c._method_names():
-            _, scopes = unwrap(vars(child).get(name) or getattr(type(child), name, None))
-            if scopes:
-                found.append((path, name, scopes))
-    return found
+    enclosed = _C.enclosed_function(func, pattern(), scopes)
+    vars(enclosed).update(vars(func))
+    return enclosed

@@ -52,7 +52,7 @@ def freeze(
     if not _C.has_scopes(scripted._c):
         _C.check_examples(scripted._c, examples)
         frozen = _original.freeze(scripted, preserved_attrs, optimize_numerics)
-        _C.leave_module(frozen._c)  # for calls under an ambient autocast
+        _C.lower_where_it_is(frozen._c)  # for calls under an ambient autocast
         return frozen
     frozen = _C.freeze_module(scripted._c, list(preserved_attrs or []), examples, optimize_numerics)
     return wrap_cpp_module(frozen)  # type: ignore[no-untyped-call]

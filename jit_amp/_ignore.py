@@ -13,12 +13,12 @@ from torch.jit import ScriptFunction, ScriptModule
 from jit_amp import _C, _decorated
 
 
-def ignore_amp(fn: Any = None, ignore: bool = True) -> Any:
+def ignore_amp(fn: Any = None, ignore: bool = True, *, scopes: bool = False) -> Any:
     """Makes a function, a module or a method ignore the autocast around it, or heed it again.
 
     It then runs as if its body stood inside ``torch.autocast("cpu", enabled=False)`` and
     ``torch.autocast("cuda", enabled=False)``, wherever it is called from: eager, other scripted
-    functions, autocast scopes. Scopes of its own still count.
+    functions, autocast scopes. Scopes of its own still count, unless ``scopes`` is true.
 
     Args:
         fn: what :func:`script` returned, or a method of such a module: it is switched in place, at
@@ -29,24 +29,32 @@ def ignore_amp(fn: Any = None, ignore: bool = True) -> Any:
             decorator. A module means its ``forward``. None makes a decorator:
             ``@ignore_amp(ignore=False)``.
         ignore: False undoes an earlier call.
+        scopes: whether its own scopes, and those of what it calls, are ignored too: nothing in it
+            runs under autocast then. For what :func:`script` returned only.
 
     Returns:
         ``fn``; of a Python function, a function to use in its place.
 
     Raises:
-        TypeError: ``fn`` was scripted, and not by jit_amp.
+        TypeError: ``fn`` was scripted, and not by jit_amp; ``scopes`` is true, and ``fn`` was not
+            scripted.
     """
     if fn is None:
-        return functools.partial(ignore_amp, ignore=ignore)
+        return functools.partial(ignore_amp, ignore=ignore, scopes=scopes)
     if isinstance(fn, ScriptFunction):
-        _check(_C.ignore_function(fn, _decorated.pattern(), ignore), fn)
+        _check(_C.ignore_function(fn, _decorated.pattern(), ignore, scopes), fn)
         return fn
     if isinstance(fn, torch._C.ScriptMethod):
-        _check(_C.ignore_method(fn.owner, fn.name, _decorated.pattern(), ignore), fn)
+        _check(_C.ignore_method(fn.owner, fn.name, _decorated.pattern(), ignore, scopes), fn)
         return fn
     if isinstance(fn, ScriptModule):
-        _check(_C.ignore_method(fn._c, "forward", _decorated.pattern(), ignore), fn)
+        _check(_C.ignore_method(fn._c, "forward", _decorated.pattern(), ignore, scopes), fn)
         return fn
+    if scopes:
+        raise TypeError(
+            "ignore_amp: scopes=True takes what jit_amp.script returned, not "
+            f"{type(fn).__name__}: in eager, Python enters the scopes"
+        )
     if isinstance(fn, torch.nn.Module):
         _switch(fn, "forward", ignore)
         return fn

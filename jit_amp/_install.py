@@ -6,9 +6,12 @@ import functools
 from typing import Any
 
 import torch
+from torch.jit import ScriptFunction
 
+from jit_amp import _compiling
 from jit_amp._freeze import freeze, optimize_for_inference
-from jit_amp._script import script
+from jit_amp._ignore import ignore_amp
+from jit_amp._script import lower_types, script
 from jit_amp._trace import trace, trace_module
 
 _NAMES = ("script", "trace", "trace_module", "freeze", "load", "optimize_for_inference")
@@ -23,10 +26,11 @@ def _script(
     _rcb: Any = None,
     example_inputs: Any = None,
 ) -> Any:
-    # Classes become types, dicts and lists shared ones: nothing there is run under autocast. With
-    # _rcb it is PyTorch's compiler that asks, for a callee of what it compiles.
+    # Classes become types, dicts and lists shared ones: nothing there is run under autocast. For
+    # a callee it is PyTorch's compiler that asks.
     plain_class = isinstance(obj, type) and not issubclass(obj, torch.nn.Module)
-    if plain_class or isinstance(obj, (dict, list)) or _rcb is not None:
+    is_callee = _rcb is not None or _compiling.is_compiling()
+    if plain_class or isinstance(obj, (dict, list)) or is_callee:
         return _originals["script"](obj, optimize, _frames_up + 1, _rcb, example_inputs)
     if example_inputs is not None:
         obj = _originals["script"](obj, optimize, _frames_up + 1, _rcb, example_inputs)
@@ -55,7 +59,9 @@ def _freeze(
 
 @functools.wraps(_originals["load"])
 def _load(*args: Any, **kwargs: Any) -> Any:
-    return script(_originals["load"](*args, **kwargs))
+    loaded = _originals["load"](*args, **kwargs)
+    lower_types(loaded.modules())
+    return script(loaded)
 
 
 @functools.wraps(_originals["optimize_for_inference"])
@@ -73,6 +79,18 @@ _OURS = {
     "load": _load,
     "optimize_for_inference": _optimize_for_inference,
 }
+_scripted_function: Any = ScriptFunction
+_set_ignore_amp = _scripted_function._set_ignore_amp
+
+
+def _ignore(self: Any, ignore: bool) -> None:
+    """PyTorch's flag; where jit_amp has scripted the function, ignore_amp with its scopes."""
+    try:
+        ignore_amp(self, ignore, scopes=True)
+    except TypeError:
+        _set_ignore_amp(self, ignore)
+
+
 _before: dict[str, Any] = {}  # what was there when it was installed; empty when it is not
 
 
@@ -97,7 +115,7 @@ def _put(functions: dict[str, Any]) -> None:
 
 def install() -> _Installed:
     """Makes plain ``torch.jit.script``, ``trace``, ``trace_module``, ``freeze``, ``load`` and
-    ``optimize_for_inference`` go through jit_amp.
+    ``optimize_for_inference`` go through jit_amp, and ``ScriptFunction._set_ignore_amp``.
 
     They keep their arguments; ``freeze`` and ``optimize_for_inference`` take ``example_inputs``
     too, by keyword. What was scripted before stays as it is. Calling it again changes
@@ -107,6 +125,7 @@ def install() -> _Installed:
     if not was_installed:
         _before.update({name: getattr(torch.jit, name) for name in _NAMES})
         _put(_OURS)
+        _scripted_function._set_ignore_amp = _ignore
     return _Installed(was_installed)
 
 
@@ -114,3 +133,4 @@ def uninstall() -> None:
     """Brings PyTorch's own functions back. What was scripted in between stays jit_amp's."""
     _put(_before)
     _before.clear()
+    _scripted_function._set_ignore_amp = _set_ignore_amp

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch.jit import ScriptFunction, ScriptModule
-from torch.jit import _script as _original
 from torch.jit._recursive import wrap_cpp_module
 from torch.jit._script import RecursiveScriptClass
 
-from jit_amp import _C, _decorated
+from jit_amp import _C, _compiling, _decorated
 
 
 def _scripted(obj: Any) -> Any:
@@ -20,30 +19,27 @@ def _scripted(obj: Any) -> Any:
     what else torch.jit.script makes of it: with PYTORCH_JIT=0, or of an object of another class."""
     if isinstance(obj, (ScriptFunction, ScriptModule)):
         return obj
-    inner, scopes = _decorated.unwrap(obj)
-    with _decorated.compiling(obj):
-        scripted = inner if isinstance(inner, ScriptFunction) else _compiled(inner)
-    if isinstance(scripted, ScriptModule):
-        methods = _decorated.decorated_methods(obj, scripted)
-        if not methods:
-            return scripted
-        return _wrap(_C.enclosed_module(scripted._c, _decorated.pattern(), methods), scripted)
-    if not isinstance(scripted, ScriptFunction):
-        return obj if scripted is inner else scripted
-    return _decorated.enclosed_function(scripted, scopes) if scopes else scripted
-
-
-def _compiled(obj: Any) -> Any:
-    """``torch.jit.script``, with a word for what its compiler breaks on."""
     try:
-        return _original.script(obj)
+        return _compiling.compiled(obj)
+    except _C.AutocastError:
+        raise
     except RuntimeError as error:
         name = getattr(obj, "__qualname__", type(obj).__qualname__)
         if "value of type 'autocast'" in str(error):
             _C.refuse_object_from_outside(name, str(error))
+        if ".autocast self, " in str(error) and "Expected a value of type" in str(error):
+            _, _, said = str(error).partition("Expected a value")
+            _C.refuse_other_arguments(name, ("Expected a value" + said).rstrip())
         if "INTERNAL ASSERT FAILED" in str(error):
             _C.refuse_what_the_compiler_fails_on(name)
         raise
+
+
+def lower_types(modules: Iterable[Any]) -> None:
+    """Lowers scripted modules where they are, whose types nobody else has."""
+    for each in modules:
+        if isinstance(each, ScriptModule) and _C.type_has_scopes(each._c._type()):
+            _C.lower_type(each._c._type())
 
 
 def _wrap(module: torch._C.ScriptModule, like: ScriptModule) -> Any:
@@ -94,12 +90,16 @@ def script(obj: Any, *, autocast: Any = None) -> Any:
     if isinstance(scripted, ScriptFunction):
         if scopes:
             scripted = _decorated.enclosed_function(scripted, scopes)
-        return scripted if _C.leave_function(scripted) else _C.lower_function(scripted)
+        if _C.leave_function(scripted):
+            return scripted
+        lowered = _C.lower_function(scripted)
+        vars(lowered).update(vars(scripted))  # name, doc string, what torch.compile inlines
+        return lowered
     module = scripted._c
-    if not scopes and _C.leave_module(module):
-        return scripted
     if scopes:
-        module = _C.enclosed_module(module, _decorated.pattern(), [("", "forward", scopes)])
+        module = _C.enclosed_forward(module, _decorated.pattern(), scopes)
+    elif _C.lower_where_it_is(module):
+        return scripted
     return _wrap(_C.lower_module(module), scripted)
 
 

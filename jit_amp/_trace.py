@@ -13,8 +13,8 @@ import torch
 from torch.jit import ScriptFunction, ScriptModule
 from torch.jit import _trace as _original
 
-from jit_amp import _C, _decorated
-from jit_amp._script import script
+from jit_amp import _C, _compiling, _decorated
+from jit_amp._script import lower_types, script
 
 _DEVICES = ("cpu", "cuda")
 _autocast = torch.amp.autocast_mode.autocast
@@ -139,19 +139,37 @@ def _traced(
         _C.restore_module(traced._c, _decorated.pattern(), methods, ambient)
     else:
         _C.restore_function(traced, _decorated.pattern(), ambient)
+    lower_types(_made(func, traced))
     return script(traced)
+
+
+def _made(func: Any, traced: Any) -> Iterator[Any]:
+    """The modules whose types the trace made: all but those that were scripted before."""
+    owner = getattr(func, "__self__", func)
+    if isinstance(traced, ScriptModule) and isinstance(owner, torch.nn.Module):
+        originals = dict(owner.named_modules(remove_duplicate=False))
+        for path, each in traced.named_modules(remove_duplicate=False):
+            if not isinstance(originals.get(path), ScriptModule):
+                yield each
 
 
 def _check_trace(inputs: Any, python: Any, traced: Any, *args: Any, **kwargs: Any) -> None:
     """PyTorch's check of a trace, which follows it at once: not where it would be wrong."""
-    recording = getattr(_this_thread, "is_recording", False) and _this_thread.recording
-    if recording:
-        if not _this_thread.is_checked:
-            _this_thread.is_checked = True
-            recording.check()
-        if _waits(traced) or _holds_scripted(python, traced):
-            return
-    _pytorchs_check(inputs, python, traced, *args, **kwargs)  # type: ignore[no-untyped-call]
+    if not getattr(_this_thread, "is_recording", False):  # another thread's, and PyTorch's
+        _pytorchs_check(inputs, python, traced, *args, **kwargs)  # type: ignore[no-untyped-call]
+        return
+    if not _this_thread.is_checked:
+        _this_thread.is_checked = True
+        _this_thread.recording.check()
+    # PyTorch's own pass would change what is compared, under an ambient autocast.
+    ambient = any(torch.is_autocast_enabled(device) for device in _DEVICES)
+    pass_enabled = torch._C._jit_set_autocast_mode(False) if ambient else None
+    try:
+        if not _waits(traced) and not _holds_scripted(python, traced):
+            _pytorchs_check(inputs, python, traced, *args, **kwargs)  # type: ignore[no-untyped-call]
+    finally:
+        if pass_enabled is not None:
+            torch._C._jit_set_autocast_mode(pass_enabled)
 
 
 def _waits(traced: Any) -> bool:
@@ -173,7 +191,7 @@ def _holds_scripted(python: Any, traced: Any) -> bool:
 @contextlib.contextmanager
 def _recorded() -> Iterator[_C.Recording]:
     """Inside, traces hold their scopes, and nothing but their own casts of weights."""
-    with _decorated.lock, contextlib.ExitStack() as undo:
+    with _compiling.lock, contextlib.ExitStack() as undo:
         for name in ("__init__", "__enter__", "__exit__"):
             before = getattr(_autocast, name)
             setattr(_autocast, name, _RECORDING[name](before))
@@ -183,13 +201,11 @@ def _recorded() -> Iterator[_C.Recording]:
         torch.clear_autocast_cache()
         torch.set_autocast_cache_enabled(False)
         undo.callback(torch.set_autocast_cache_enabled, cache_enabled)
-        # PyTorch's own pass would change what check_trace compares.
-        pass_enabled = torch._C._jit_set_autocast_mode(False)
-        undo.callback(torch._C._jit_set_autocast_mode, pass_enabled)
         undo.callback(setattr, _original, "_check_trace", _pytorchs_check)
         vars(_original)["_check_trace"] = _check_trace
         recording = _this_thread.recording = _C.Recording()
         _this_thread.is_checked = False
+        _this_thread.entered = {}  # the scopes that an object has open, by the object's id
         undo.callback(recording.stop)
         undo.callback(setattr, _this_thread, "is_recording", False)
         _this_thread.is_recording = True
@@ -223,7 +239,7 @@ def _entering(original: Callable[..., Any]) -> Callable[..., Any]:
             number = _C.record_enter(scope, getattr(self, "_dtype_given", True), *_users_line())
             if number is not None:
                 torch.set_autocast_cache_enabled(False)
-                self.__dict__.setdefault("_recorded", []).append(number)
+                _this_thread.entered.setdefault(id(self), []).append(number)
         return result
 
     return __enter__
@@ -232,10 +248,9 @@ def _entering(original: Callable[..., Any]) -> Callable[..., Any]:
 def _leaving(original: Callable[..., Any]) -> Callable[..., Any]:
     def __exit__(self: Any, *exception: object) -> Any:
         result = original(self, *exception)
-        if self.__dict__.get("_recorded"):
-            _C.record_exit(self._recorded.pop())
-            if not self._recorded:
-                del self._recorded
+        # An object may be open in several threads: a decorator has one.
+        if getattr(_this_thread, "is_recording", False) and _this_thread.entered.get(id(self)):
+            _C.record_exit(_this_thread.entered[id(self)].pop())
         return result
 
     return __exit__

@@ -16,3 +16,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="the whole sweep over OpInfo: more samples an operator, float16 too",
     )
+    parser.addoption(
+        "--seconds",
+        type=float,
+        default=5.0,
+        help="how long eight threads script and call the same classes",
+    )

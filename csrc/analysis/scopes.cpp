@@ -17,7 +17,6 @@ struct Instance {
   Value* device_name = nullptr;                   // where the device is known at run time only
   std::map<c10::DeviceType, DeviceState> inside;  // what entering it sets, per possible device
   std::optional<bool> cache_enabled;              // as given, or as around the constructor
-  bool entered = false;                           // between Enter and Exit
 };
 
 // One `with` that is open: what it entered, and what leaving it restores.
@@ -171,11 +170,7 @@ class Finder {
 
   void enter(Node* node, std::vector<Frame>& open) {
     Instance& instance = resolve(node, node->input(0));
-    if (instance.entered) {
-      throw refusal(Refusal::entered_again, node);
-    }
     found_.scaffolding.push_back(node);
-    instance.entered = true;
     last_enter_ = node;
     open.push_back({&instance, current_});
     current_.cache_enabled = instance.cache_enabled;
@@ -206,7 +201,6 @@ class Finder {
       }
     }
     found_.scaffolding.push_back(node);
-    instance.entered = false;
     current_ = open.back().before;
     here_ = nullptr;
     open.pop_back();

@@ -18,7 +18,7 @@
 //       Nothing; core/loops.h.
 //   jit_amp::ambient_dtype(str device) -> int
 //       torch.get_autocast_dtype(device) in the calling thread.
-//   jit_amp::program[held=…](inputs…) -> …
+//   jit_amp::program(Program program, inputs…) -> …
 //       All of a lowered function: runtime/program.h.
 //   jit_amp::deferred[value=…]() -> int
 //       A constant that no pass folds, until seal does.
@@ -48,9 +48,6 @@ inline const c10::Symbol deferred = c10::Symbol::fromQualString("jit_amp::deferr
 inline const c10::Symbol hidden = c10::Symbol::fromQualString("jit_amp::hidden");
 inline const c10::Symbol scoped = c10::Symbol::fromQualString("jit_amp::scoped");
 inline const c10::Symbol scoped_effect = c10::Symbol::fromQualString("jit_amp::scoped_effect");
-
-// Attribute of `program`: the Program.
-inline const c10::Symbol held = c10::Symbol::attr("held");
 
 // Attribute of `scoped`: the names of the devices whose state it sets. Its first inputs are then,
 // per device, enabled (bool) and dtype (int).

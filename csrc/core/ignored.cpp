@@ -9,14 +9,12 @@ namespace jit_amp {
 namespace {
 
 using namespace torch::jit;
-using Pattern = std::shared_ptr<Graph>;
-
 // By address, with what tells that the address is still the same object's.
 struct Ignored {
   std::mutex mutex;
-  std::map<const Graph*, std::pair<std::weak_ptr<Graph>, Pattern>> functions;
+  std::map<const Graph*, std::pair<std::weak_ptr<Graph>, Ignoring>> functions;
   std::map<std::pair<const c10::ivalue::Object*, std::string>,
-           std::pair<c10::weak_intrusive_ptr<c10::ivalue::Object>, Pattern>>
+           std::pair<c10::weak_intrusive_ptr<c10::ivalue::Object>, Ignoring>>
       methods;
   std::atomic<uint64_t> version{0};
 };
@@ -35,41 +33,43 @@ void forget_dead(Map& map) {
 
 }  // namespace
 
-void ignore(const std::shared_ptr<Graph>& function, const Pattern& pattern, bool ignored) {
+void ignore(const std::shared_ptr<Graph>& function, const std::optional<Ignoring>& how) {
   const std::lock_guard<std::mutex> lock(all().mutex);
   forget_dead(all().functions);
   all().functions.erase(function.get());
-  if (ignored) {
-    all().functions.try_emplace(function.get(), function, pattern);
+  if (how) {
+    all().functions.try_emplace(function.get(), function, *how);
   }
   ++all().version;
 }
 
-void ignore(const ObjectPtr& module, const std::string& method, const Pattern& pattern,
-            bool ignored) {
+void ignore(const ObjectPtr& module, const std::string& method,
+            const std::optional<Ignoring>& how) {
   const std::lock_guard<std::mutex> lock(all().mutex);
   forget_dead(all().methods);
   const std::pair key(static_cast<const c10::ivalue::Object*>(module.get()), method);
   all().methods.erase(key);
-  if (ignored) {
-    all().methods.try_emplace(key, c10::weak_intrusive_ptr<c10::ivalue::Object>(module), pattern);
+  if (how) {
+    all().methods.try_emplace(key, c10::weak_intrusive_ptr<c10::ivalue::Object>(module), *how);
   }
   ++all().version;
 }
 
-Pattern ignored(const GraphFunction& function, const ObjectPtr& module) {
+std::optional<Ignoring> ignored(const GraphFunction& function, const ObjectPtr& module) {
   if (ignored_version() == 0) {
-    return nullptr;
+    return std::nullopt;
   }
   const std::lock_guard<std::mutex> lock(all().mutex);
   if (module) {
     const auto found = all().methods.find({module.get(), function.name()});
-    return found == all().methods.end() || found->second.first.expired() ? nullptr
-                                                                         : found->second.second;
+    return found == all().methods.end() || found->second.first.expired()
+               ? std::nullopt
+               : std::optional(found->second.second);
   }
   const auto found = all().functions.find(function.graph().get());
-  return found == all().functions.end() || found->second.first.expired() ? nullptr
-                                                                         : found->second.second;
+  return found == all().functions.end() || found->second.first.expired()
+             ? std::nullopt
+             : std::optional(found->second.second);
 }
 
 bool any_ignored(const c10::ClassType& cls, const std::string& method) {
@@ -84,9 +84,9 @@ bool any_ignored(const c10::ClassType& cls, const std::string& method) {
 }
 
 void copy_ignored(const GraphFunction& from, const GraphFunction& to) {
-  if (const auto pattern = ignored(from, nullptr)) {
+  if (const auto how = ignored(from, nullptr)) {
     const std::lock_guard<std::mutex> lock(all().mutex);
-    all().functions.try_emplace(to.graph().get(), to.graph(), pattern);
+    all().functions.try_emplace(to.graph().get(), to.graph(), *how);
   }
 }
 
@@ -96,11 +96,10 @@ void copy_ignored(const Module& from, const Module& to) {
   }
   for (const Method& method : from.get_methods()) {
     const auto* function = tryToGraphFunction(method.function());
-    if (const auto pattern = function ? ignored(*function, from._ivalue()) : nullptr) {
+    if (const auto how = function ? ignored(*function, from._ivalue()) : std::nullopt) {
       const std::lock_guard<std::mutex> lock(all().mutex);
       all().methods.try_emplace({to._ivalue().get(), method.name()},
-                                c10::weak_intrusive_ptr<c10::ivalue::Object>(to._ivalue()),
-                                pattern);
+                                c10::weak_intrusive_ptr<c10::ivalue::Object>(to._ivalue()), *how);
     }
   }
   for (const auto& child : from.named_children()) {

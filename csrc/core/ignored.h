@@ -2,25 +2,34 @@
 //
 // A process-wide set of scripted functions and of methods of single modules, kept by what
 // jit_amp.ignore_amp asks for. flatten puts disabled scopes around each of them, wherever it is
-// called from; a lowered function looks at the version at every call and is lowered anew when what
-// it rests on has changed. Safe to use from several threads.
+// called from, and switches off those inside where these are to be ignored too; a lowered function
+// looks at the version at every call and is lowered anew when what it rests on has changed. Safe to
+// use from several threads.
 #pragma once
 
 #include <torch/csrc/jit/api/module.h>
 
 #include <memory>
+#include <optional>
+#include <string>
 
 namespace jit_amp {
 
-// `pattern` is enclose's. The function is known by its source graph, the method by its module.
-void ignore(const std::shared_ptr<torch::jit::Graph>& function,
-            const std::shared_ptr<torch::jit::Graph>& pattern, bool ignored);
-void ignore(const torch::jit::ObjectPtr& module, const std::string& method,
-            const std::shared_ptr<torch::jit::Graph>& pattern, bool ignored);
+// How something ignores autocast.
+struct Ignoring {
+  std::shared_ptr<torch::jit::Graph> pattern;  // enclose's
+  bool scopes;                                 // its own as well
+};
 
-// The pattern if the function, or the module's method, is ignored; else none.
-std::shared_ptr<torch::jit::Graph> ignored(const torch::jit::GraphFunction& function,
-                                           const torch::jit::ObjectPtr& module);
+// None makes it heed autocast again. The function is known by its source graph, the method by its
+// module.
+void ignore(const std::shared_ptr<torch::jit::Graph>& function, const std::optional<Ignoring>& how);
+void ignore(const torch::jit::ObjectPtr& module, const std::string& method,
+            const std::optional<Ignoring>& how);
+
+// How the function, or the module's method, ignores autocast, if it does.
+std::optional<Ignoring> ignored(const torch::jit::GraphFunction& function,
+                                const torch::jit::ObjectPtr& module);
 
 // Whether that method of any module of the class is ignored.
 bool any_ignored(const c10::ClassType& cls, const std::string& method);

@@ -76,6 +76,23 @@ void check_reaches(const Node* node) {
   }
 }
 
+// Every scope of the graph becomes `enabled=False`.
+void switch_off_scopes(Graph& graph) {
+  for (Node* node : all_nodes(graph)) {
+    if (node->kind() != prim::CallMethod || !is_autocast_class(node->input(0)->type()) ||
+        node->s(attr::name) != "__init__") {
+      continue;
+    }
+    const auto& formals =
+        node->input(0)->type()->expect<c10::ClassType>()->getMethod("__init__").getSchema();
+    const auto enabled = formals.argumentIndexWithName("enabled");
+    if (enabled && static_cast<size_t>(*enabled) < node->inputs().size()) {
+      const WithInsertPoint here(node);
+      node->replaceInput(*enabled, graph.insertConstant(false));
+    }
+  }
+}
+
 // Inlines calls depth first; each callee is flattened once per module however often it is called.
 class Flattener {
  public:
@@ -98,8 +115,11 @@ class Flattener {
     auto graph = function.graph()->copy();
     Modules modules(self);
     inline_calls(graph->block(), modules);
-    if (const auto pattern = ignored(function, self)) {
-      enclose(*graph, *pattern, {{"cpu", std::nullopt, false}, {"cuda", std::nullopt, false}});
+    if (const auto how = ignored(function, self)) {
+      if (how->scopes) {
+        switch_off_scopes(*graph);
+      }
+      enclose(*graph, *how->pattern, {{"cpu", std::nullopt, false}, {"cuda", std::nullopt, false}});
     }
     open_.erase(key);
     done_.emplace(key, graph);

@@ -47,7 +47,7 @@ template struct Opened<CompileMutex, &GraphFunction::compile_mutex>;
 
 bool serve_ambient(GraphFunction& function) {
   function.ensure_defined();
-  if (Program::is_behind(function)) {
+  if (Program::behind(function)) {
     return true;
   }
   const std::lock_guard<std::recursive_mutex> lock(function.*open(CompileMutex()));
@@ -62,22 +62,36 @@ bool serve_ambient(GraphFunction& function) {
   return true;
 }
 
-// Each method and hook of the module and of those below it, once.
-std::vector<GraphFunction*> all_methods(const Module& module) {
+// Each method and hook of a module's type.
+std::vector<GraphFunction*> functions_of(const c10::ClassType& type) {
   std::vector<GraphFunction*> functions;
-  std::unordered_set<const c10::ClassType*> seen;
-  for (const Module& each : module.modules()) {
-    if (!seen.insert(each.type().get()).second) {
-      continue;
-    }
-    for (const auto& some : {each.type()->methods(), each.type()->getForwardPreHooks(),
-                             each.type()->getForwardHooks()}) {
-      for (Function* method : some) {
-        if (auto* function = tryToGraphFunction(*method)) {
-          functions.push_back(function);
-        }
+  for (const auto& some : {type.methods(), type.getForwardPreHooks(), type.getForwardHooks()}) {
+    for (Function* method : some) {
+      if (auto* function = tryToGraphFunction(*method)) {
+        functions.push_back(function);
       }
     }
+  }
+  return functions;
+}
+
+// The types of the module and of those below it, each once.
+std::vector<c10::ClassTypePtr> types_of(const Module& module) {
+  std::vector<c10::ClassTypePtr> types;
+  std::unordered_set<const c10::ClassType*> seen;
+  for (const Module& each : module.modules()) {
+    if (seen.insert(each.type().get()).second) {
+      types.push_back(each.type());
+    }
+  }
+  return types;
+}
+
+std::vector<GraphFunction*> all_methods(const Module& module) {
+  std::vector<GraphFunction*> functions;
+  for (const auto& type : types_of(module)) {
+    const auto some = functions_of(*type);
+    functions.insert(functions.end(), some.begin(), some.end());
   }
   return functions;
 }
@@ -107,20 +121,34 @@ bool has_scopes(GraphFunction& function, std::unordered_set<const Function*>& se
   });
 }
 
-// Turns a function that has not run yet and whose graph is its own into a lowered one.
-c10::intrusive_ptr<Program> attach(GraphFunction& function) {
+bool methods_have_scopes(const c10::ClassType& type) {
+  std::unordered_set<const Function*> seen;
+  const auto methods = functions_of(type);
+  return std::any_of(methods.begin(), methods.end(),
+                     [&](GraphFunction* method) { return has_scopes(*method, seen); });
+}
+
+// Turns a function whose graph is its own into a lowered one. Nothing else runs it just now.
+void attach(GraphFunction& function) {
   function.ensure_defined();
+  if (Program::behind(function)) {
+    return;
+  }
   (void)function.getSchema();  // made from the graph if there is none: before it becomes a stub
-  auto program = c10::make_intrusive<Program>(function);
+  const auto program = c10::make_intrusive<Program>(function);
   function._set_ignore_amp(true);  // one optimized graph, whatever the ambient autocast is
+  const std::lock_guard<std::recursive_mutex> lock(function.*open(CompileMutex()));
+  (function.*open(Executors())).fill(std::nullopt);  // a trace has run when PyTorch checked it
+  function.clear_optimized_graphs();
   const GraphOptimizerEnabledGuard unoptimized(false);  // it is replaced: a plain copy will do
   replace_contents(*function.optimized_graph(), *program->graph());
   // PyTorch's other executor differentiates parts of a graph itself, and where an operator promotes
   // its operands it forgets to bring the gradient back to theirs. This one runs the graph as it is,
   // with eager's own autograd.
   function._set_initial_executor_execution_mode(ExecutorExecutionMode::SIMPLE);
-  return program;
 }
+
+bool runs_program(GraphFunction* function) { return Program::behind(*function) != nullptr; }
 
 // The methods that methods of the module and of those below it call.
 std::unordered_set<const Function*> called_methods(const Module& module) {
@@ -141,6 +169,21 @@ std::unordered_set<const Function*> called_methods(const Module& module) {
   return called;
 }
 
+// Lowers every method that no other method calls, for the first module that has it.
+void prepare(const Module& module) {
+  const auto called = called_methods(module);
+  std::unordered_set<const Function*> prepared;
+  for (const Module& each : module.modules()) {
+    for (Function* method : each.type()->methods()) {
+      auto* function = tryToGraphFunction(*method);
+      Program* program = function ? Program::behind(*function) : nullptr;
+      if (program && !called.count(method) && prepared.insert(method).second) {
+        program->prepare(each._ivalue());
+      }
+    }
+  }
+}
+
 }  // namespace
 
 bool has_scopes(const StrongFunctionPtr& function) {
@@ -158,6 +201,17 @@ bool has_scopes(const Object& object) {
   });
 }
 
+bool has_scopes(const c10::ClassType& type) {
+  if (methods_have_scopes(type)) {
+    return true;
+  }
+  const auto attributes = type.getAttributes();
+  return std::any_of(attributes.begin(), attributes.end(), [](const auto& attribute) {
+    const auto below = attribute.getType()->template cast<c10::ClassType>();
+    return below && below->is_module() && has_scopes(*below);
+  });
+}
+
 bool has_scopes(const Module& module) {
   std::unordered_set<const Function*> seen;
   const auto methods = all_methods(module);
@@ -166,23 +220,11 @@ bool has_scopes(const Module& module) {
 }
 
 bool is_lowered(const StrongFunctionPtr& function) {
-  return Program::is_behind(toGraphFunction(*function.function_));
-}
-
-bool is_lowered(const Module& module) {
-  const auto methods = all_methods(module);
-  return std::all_of(methods.begin(), methods.end(),
-                     [](GraphFunction* method) { return Program::is_behind(*method); });
+  return runs_program(&toGraphFunction(*function.function_));
 }
 
 bool serve_ambient(const StrongFunctionPtr& function) {
   return serve_ambient(toGraphFunction(*function.function_));
-}
-
-bool serve_ambient(const Module& module) {
-  const auto methods = all_methods(module);
-  return std::all_of(methods.begin(), methods.end(),
-                     [](GraphFunction* method) { return serve_ambient(*method); });
 }
 
 StrongFunctionPtr copied(const StrongFunctionPtr& function) {
@@ -208,7 +250,9 @@ Module submodule(const Module& module, const std::string& path) {
 StrongFunctionPtr lowered_copy(const StrongFunctionPtr& function) {
   return refusing_unfit_graphs([&] {
     auto copy = copied(function);
-    attach(toGraphFunction(*copy.function_))->prepare(nullptr);
+    auto& own = toGraphFunction(*copy.function_);
+    attach(own);
+    Program::behind(own)->prepare(nullptr);
     return copy;
   });
 }
@@ -224,21 +268,33 @@ Module own_copy(const Module& module) {
   return copy;
 }
 
-Module lowered_copy(const Module& module) {
-  Module copy = own_copy(module);
-  std::unordered_map<const Function*, c10::intrusive_ptr<Program>> programs;
-  for (GraphFunction* method : all_methods(copy)) {
-    programs.emplace(method, attach(*method));
+void lower_type(const c10::ClassType& type) {
+  for (GraphFunction* function : functions_of(type)) {
+    attach(*function);
   }
-  const auto called = called_methods(copy);
-  std::unordered_set<const Function*> prepared;
-  for (const Module& each : copy.modules()) {
-    for (Function* method : each.type()->methods()) {
-      if (programs.count(method) && !called.count(method) && prepared.insert(method).second) {
-        programs.at(method)->prepare(each._ivalue());
-      }
+}
+
+bool lower_where_it_is(const Module& module) {
+  for (const auto& type : types_of(module)) {
+    const auto functions = functions_of(*type);
+    if (std::any_of(functions.begin(), functions.end(), runs_program)) {
+      lower_type(*type);  // what was added to it since
+    } else if (methods_have_scopes(*type) ||
+               !std::all_of(functions.begin(), functions.end(),
+                            [](GraphFunction* function) { return serve_ambient(*function); })) {
+      return false;
     }
   }
+  prepare(module);
+  return true;
+}
+
+Module lowered_copy(const Module& module) {
+  Module copy = own_copy(module);
+  for (GraphFunction* method : all_methods(copy)) {
+    attach(*method);
+  }
+  prepare(copy);
   return copy;
 }
 

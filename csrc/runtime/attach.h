@@ -1,11 +1,11 @@
 // attach: has scripted functions run lowered graphs, where that makes a difference.
 //
 // What has no autocast in it stays as PyTorch made it, with PyTorch's executor, and `serve_ambient`
-// sees to calls under an ambient autocast alone. Of what has scopes, `lowered_copy` makes a new
-// function whose source graph is the given one's, so that saving and lowering it again are as
-// before, and whose optimized graph is a Program (runtime/program.h). PyTorch's own autocast pass
-// never sees it. A plainly scripted caller inlines the optimized graph, and so runs what the
-// function would. The given function, and functions that share its graph, are left as they are.
+// sees to calls under an ambient autocast alone. Of what has scopes, the optimized graph becomes a
+// Program (runtime/program.h), and the source graph stays, so that saving and lowering it again are
+// as before: a module's methods where they are, if PyTorch compiled its types for jit_amp; else
+// those of a copy. PyTorch's own autocast pass never sees it. A plainly scripted caller inlines the
+// optimized graph, and so runs what the function would.
 #pragma once
 
 #include <torch/csrc/jit/api/compilation_unit.h>
@@ -21,16 +21,25 @@ namespace jit_amp {
 bool has_scopes(const torch::jit::StrongFunctionPtr& function);
 bool has_scopes(const torch::jit::Object& object);
 bool has_scopes(const torch::jit::Module& module);
+// The same of a module's type, and of the types of its submodules.
+bool has_scopes(const c10::ClassType& type);
 
-// Whether all of it was lowered before.
+// Whether it was lowered before.
 bool is_lowered(const torch::jit::StrongFunctionPtr& function);
-bool is_lowered(const torch::jit::Module& module);
 
-// Has calls under an ambient autocast for CPU or CUDA run a Program, on this function, or on every
-// method of the module and of those below it; other calls stay PyTorch's. Returns false where one
-// was called under an ambient autocast before: PyTorch has its own casts in there then, for good.
+// Has calls of this function under an ambient autocast for CPU or CUDA run a Program; other calls
+// stay PyTorch's. Returns false where one was made under an ambient autocast before: PyTorch has
+// its own casts in there then, for good.
 bool serve_ambient(const torch::jit::StrongFunctionPtr& function);
-bool serve_ambient(const torch::jit::Module& module);
+
+// Lowers the methods and hooks of a module's type. No module of that type may be anybody else's.
+void lower_type(const c10::ClassType& type);
+
+// Lowers a module whose types with scopes are jit_amp's own (`lower_type`), those below it
+// included; types without scopes have calls under an ambient autocast served. Returns false, and
+// the module is not lowered, where one of its types is not ours and has scopes, or was called under
+// an ambient autocast before. Throws as `lowered_copy` does.
+bool lower_where_it_is(const torch::jit::Module& module);
 
 // A function of its own with the same source graph.
 torch::jit::StrongFunctionPtr copied(const torch::jit::StrongFunctionPtr& function);

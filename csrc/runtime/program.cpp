@@ -40,10 +40,10 @@ size_t index(Ambient ambient) {
   return static_cast<size_t>(ambient.cpu) + 2 * static_cast<size_t>(ambient.cuda);
 }
 
-// The source graphs of all programs there are.
+// All programs there are, by their source graphs.
 struct Sources {
   std::mutex mutex;
-  std::unordered_set<const Graph*> graphs;
+  std::unordered_map<const Graph*, Program*> programs;
 };
 
 Sources& sources() {
@@ -80,14 +80,24 @@ void collect_callees(Graph& graph, std::unordered_set<const Function*>& seen,
   }
 }
 
-Operation make_program(const Node* node) {
-  auto program = node->ival(ops::held).toCustomClass<Program>();
-  const size_t inputs = node->inputs().size();
-  return [=](Stack& stack) { program->run(stack, inputs); };
+void run_program(Stack& stack) {
+  const auto inputs = static_cast<size_t>(pop(stack).toInt());
+  const auto program = peek(stack, 0, inputs).toCustomClass<Program>();
+  program->run(stack, inputs - 1);
+  // The results are on top of the program.
+  stack.erase(stack.end() - static_cast<std::ptrdiff_t>(program->results()) - 1);
 }
 
-const auto registered = torch::class_<Program>("jit_amp", "Program");
-const RegisterOperators operators({Operator(ops::program, make_program,
+// A graph with a program in it cannot be written: PyTorch pickles its constants, and comes here.
+const auto registered = torch::class_<Program>("jit_amp", "Program")
+                            .def_pickle(
+                                [](const c10::intrusive_ptr<Program>&) -> std::string {
+                                  throw refusal(Refusal::not_frozen, nullptr);
+                                },
+                                [](const std::string&) -> c10::intrusive_ptr<Program> {
+                                  throw refusal(Refusal::not_frozen, nullptr);
+                                });
+const RegisterOperators operators({Operator("jit_amp::program(...) -> ...", run_program,
                                             c10::AliasAnalysisKind::CONSERVATIVE)});
 
 }  // namespace
@@ -137,21 +147,24 @@ void own(const StrongFunctionPtr& function) {
 
 Program::Program(const GraphFunction& function)
     : source_(function.qualname(), function.graph(), nullptr) {
-  const std::lock_guard<std::mutex> lock(sources().mutex);
-  sources().graphs.insert(source_.graph().get());
+  {
+    const std::lock_guard<std::mutex> lock(sources().mutex);
+    sources().programs.emplace(source_.graph().get(), this);
+  }
   std::unordered_set<const Function*> seen;
-  const std::lock_guard<std::mutex> units_lock(units().mutex);
+  const std::lock_guard<std::mutex> lock(units().mutex);
   collect_callees(*source_.graph(), seen, callees_);
 }
 
 Program::~Program() {
   const std::lock_guard<std::mutex> lock(sources().mutex);
-  sources().graphs.erase(source_.graph().get());
+  sources().programs.erase(source_.graph().get());
 }
 
-bool Program::is_behind(const GraphFunction& function) {
+Program* Program::behind(const GraphFunction& function) {
   const std::lock_guard<std::mutex> lock(sources().mutex);
-  return sources().graphs.count(function.graph().get()) != 0;
+  const auto found = sources().programs.find(function.graph().get());
+  return found == sources().programs.end() ? nullptr : found->second;
 }
 
 bool Program::Variant::may_hold() const {
@@ -241,15 +254,18 @@ void Program::run(Stack& stack, size_t inputs) {
   run_here(*lowered.code, stack, inputs);
 }
 
+size_t Program::results() const { return source_.graph()->outputs().size(); }
+
 std::shared_ptr<Graph> Program::graph() {
   auto graph = std::make_shared<Graph>();
   const auto& source = *source_.graph();
   for (const Value* input : source.inputs()) {
     graph->addInput()->copyMetadata(const_cast<Value*>(input));
   }
-  Node* node =
-      graph->insertNode(graph->create(ops::program, graph->inputs(), source.outputs().size()));
-  node->ival_(ops::held, c10::IValue(c10::intrusive_ptr<Program>::reclaim_copy(this)));
+  std::vector<Value*> inputs(graph->inputs().begin(), graph->inputs().end());
+  inputs.insert(inputs.begin(), graph->insertConstant(
+                                    c10::IValue(c10::intrusive_ptr<Program>::reclaim_copy(this))));
+  Node* node = graph->insertNode(graph->create(ops::program, inputs, source.outputs().size()));
   for (size_t i = 0; i < node->outputs().size(); ++i) {
     node->output(i)->setType(source.outputs()[i]->type());
     graph->registerOutput(node->output(i));

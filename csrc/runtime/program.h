@@ -1,11 +1,11 @@
 // program: what a lowered function runs.
 //
 // The optimized graph of a lowered function is one node, `jit_amp::program`, whatever the ambient
-// autocast is. It holds a Program: the function's source graph, and the lowered graphs that calls
-// have needed so far, one per ambient state (off, on for CPU, for CUDA, for both) and per value of
-// the attributes that scopes read. A graph is lowered when it is first needed. It serves all
-// modules of the function's class, and keeps none of them alive: not a weak pointer either, for
-// which PyTorch would keep a module's weights.
+// autocast is. Its first input is a Program: the function's source graph, and the lowered graphs
+// that calls have needed so far, one per ambient state (off, on for CPU, for CUDA, for both) and
+// per value of the attributes that scopes read. A graph is lowered when it is first needed. It
+// serves all modules of the function's class, and keeps none of them alive: not a weak pointer
+// either, for which PyTorch would keep a module's weights.
 //
 // Safe to call from several threads. One thread lowers at a time; the others wait or run.
 #pragma once
@@ -60,15 +60,18 @@ class Program : public torch::CustomClassHolder {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  // Whether the function runs a Program.
-  static bool is_behind(const torch::jit::GraphFunction& function);
+  // The Program that the function runs, and owns; null if it runs none.
+  static Program* behind(const torch::jit::GraphFunction& function);
 
   // Lowers for calls outside any autocast; warns of what eager would warn of when it gets there.
   // Throws AutocastError where a scope cannot be known when compiling.
   void prepare(const torch::jit::ObjectPtr& self);
   // Runs on the stack's last `inputs` values.
   void run(torch::jit::Stack& stack, size_t inputs);
-  // A graph of one node that runs this program, with the source graph's inputs and outputs.
+  // How many values a run leaves in the place of its inputs.
+  size_t results() const;
+  // A graph that runs this program, which it holds as a constant, with the source graph's inputs
+  // and outputs.
   std::shared_ptr<torch::jit::Graph> graph();
 
  private:

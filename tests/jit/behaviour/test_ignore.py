@@ -118,6 +118,101 @@ def test_the_graph_of_an_ignored_function_has_no_ambient_casts() -> None:
     )
 
 
+def in_float16(x: Tensor):
+    with torch.autocast("cpu", dtype=torch.float16):
+        return torch.mm(x, x)
+
+
+def many_scopes(x: Tensor, flag: bool):
+    a = in_float16(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        b = torch.mm(x, x)
+        with torch.autocast("cpu", dtype=torch.float16, enabled=flag):
+            c = torch.mm(x, x)
+    return a, b, c, torch.is_autocast_enabled("cpu")
+
+
+def no_scopes(x: Tensor, flag: bool):
+    return torch.mm(x, x), torch.mm(x, x), torch.mm(x, x), torch.is_autocast_enabled("cpu")
+
+
+class ManyScopes(nn.Module):
+    def forward(self, x: Tensor):
+        return many_scopes(x, True)
+
+    @torch.jit.export
+    def other(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return torch.mm(x, x)
+
+
+class HoldsManyScopes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = ManyScopes()
+
+    def forward(self, x: Tensor):
+        return self.part(x), self.part.other(x)
+
+
+def test_a_functions_own_scopes_are_ignored_too() -> None:
+    def eager(x: Tensor):
+        return many_scopes(x, True)
+
+    def none(x: Tensor):
+        return no_scopes(x, True)
+
+    scripted = jit_amp.script(HoldsManyScopes()).part
+    for ignore, scopes, expected in [
+        (False, False, eager),
+        (True, True, off(none)),
+        (True, False, off(eager)),
+        (True, True, off(none)),
+        (False, True, eager),
+    ]:
+        jit_amp.ignore_amp(scripted, ignore, scopes=scopes)
+        assert_calls_agree(scripted, expected, f"{ignore}, {scopes}")
+
+
+def test_what_is_ignored_with_its_scopes_is_ignored_by_its_callers() -> None:
+    scripted = jit_amp.script(HoldsManyScopes())
+    jit_amp.ignore_amp(scripted.part.other, scopes=True)
+    for _ in range(3):
+        assert_same(scripted(X), (many_scopes(X, True), torch.mm(X, X)), "one method")
+    jit_amp.ignore_amp(scripted, scopes=True)
+    for _ in range(3):
+        assert_same(scripted(X), (no_scopes(X, True), torch.mm(X, X)), "all of it")
+
+
+def test_pytorchs_own_flag_is_this_one_while_installed() -> None:
+    def eager(x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return torch.mm(x, x)
+
+    before = torch.jit.ScriptFunction._set_ignore_amp
+    with jit_amp.install():
+        scripted, plain = (
+            torch.jit.script(one_scope),
+            torch._C._create_function_from_graph("plain", torch.jit.script(multiply).graph.copy()),
+        )
+        plain._set_ignore_amp(True)
+        for ignore, expected in [(True, off(multiply)), (False, eager), (True, off(multiply))]:
+            scripted._set_ignore_amp(ignore)
+            assert_calls_agree(scripted, expected, str(ignore))
+    assert torch.jit.ScriptFunction._set_ignore_amp is before
+
+
+def one_scope(x: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return torch.mm(x, x)
+
+
+def test_scopes_of_python_cannot_be_ignored() -> None:
+    for each in (one_scope, ManyScopes(), ManyScopes):
+        with pytest.raises(TypeError, match=r"scopes=True takes what jit_amp\.script returned"):
+            jit_amp.ignore_amp(each, scopes=True)
+
+
 def raises(x: Tensor, fail: bool):
     y = torch.mm(x, x)
     if fail:

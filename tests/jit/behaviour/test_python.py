@@ -86,6 +86,20 @@ def test_an_ignored_method_sees_the_scope() -> None:
     assert dtypes_of(results["none"]) == [F16, F32, F32, F16]
 
 
+class DecoratedAboveIgnored(nn.Module):
+    @torch.autocast("cpu", dtype=torch.bfloat16)
+    @torch.jit.ignore
+    def square(self, x: Tensor) -> Tensor:
+        return x @ x
+
+    def forward(self, x: Tensor):
+        return self.square(x), x @ x
+
+
+def test_an_ignored_method_keeps_its_decorator() -> None:
+    assert_parity(DecoratedAboveIgnored(), (torch.randn(4, 4),))
+
+
 @torch.jit.ignore
 def cache_seen(x: Tensor) -> bool:
     return torch.is_autocast_cache_enabled()

@@ -425,8 +425,6 @@ def entered_while_open_by_its_other_name(a: Tensor, b: Tensor):
         (enabled_by_a_tensor, "`enabled` is known only at run time"),
         (enabled_by_an_expression, "`enabled` is known only at run time"),
         (chosen_by_an_expression, "chosen by a condition at run time"),
-        (entered_while_open, "entered again while it is still open"),
-        (entered_while_open_by_its_other_name, "entered again while it is still open"),
     ],
 )
 def test_what_cannot_be_known_is_refused_when_scripting(
@@ -434,6 +432,43 @@ def test_what_cannot_be_known_is_refused_when_scripting(
 ) -> None:
     with pytest.raises(jit_amp.AutocastError, match=what):
         torch.jit.script(function)
+
+
+@pytest.mark.parametrize("function", [entered_while_open, entered_while_open_by_its_other_name])
+def test_a_scope_that_is_entered_again_while_it_is_open_nests(
+    function: Callable[..., Any],
+) -> None:
+    scripted = torch.jit.script(function)
+    matrices = torch.randn(4, 4), torch.randn(4, 4)
+    for _ in range(3):
+        with torch.autocast("cpu", enabled=False):  # eager leaves autocast switched on otherwise
+            expected = function(*matrices)
+        with torch.autocast("cpu", enabled=False):
+            assert_same(scripted(*matrices), expected, function.__name__)
+
+
+def entered_again_in_a_loop(a: Tensor, b: Tensor):
+    scope, found = torch.autocast("cpu", dtype=torch.float16), [a @ b]
+    with scope as outer:
+        for _ in range(2):
+            with outer:
+                found.append(a @ b)
+            found.append(a @ b)
+    found.append(a @ b)
+    return found
+
+
+def test_the_state_after_a_scope_that_was_entered_again_is_that_before() -> None:
+    """Eager overwrites what it has to go back to."""
+    scripted = torch.jit.script(entered_again_in_a_loop)
+    matrices = torch.randn(4, 4), torch.randn(4, 4)
+    with torch.autocast("cpu", enabled=False):
+        expected = entered_again_in_a_loop(*matrices)
+    for _ in range(3):
+        found = scripted(*matrices)
+        assert_same(found[:-1], expected[:-1], "inside")
+        assert found[-1].dtype is torch.float32
+        assert not torch.is_autocast_enabled("cpu")
 
 
 # Every way to write it, with and without a dtype.
@@ -687,11 +722,12 @@ def test_ignored_autocast_is_no_part_of_the_graph() -> None:
     jit_amp.ignore_amp(scripted, ignore=False)
 
 
-def test_the_switch_of_pytorchs_own_pass_changes_nothing() -> None:
+def test_pytorchs_own_switch_ignores_what_is_around() -> None:
     scripted, a = torch.jit.script(helper), random(F32, 0)
     for ignore in (True, False):
         scripted._set_ignore_amp(ignore)
         for _ in range(3):
+            with torch.autocast("cpu", enabled=not ignore):
+                expected = helper(a, a)
             with torch.autocast("cpu"):
-                assert_same(scripted(a, a), helper(a, a), f"_set_ignore_amp({ignore})")
-            assert_same(scripted(a, a), helper(a, a), "outside")
+                assert_same(scripted(a, a), expected, f"_set_ignore_amp({ignore})")

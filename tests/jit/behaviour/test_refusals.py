@@ -196,13 +196,6 @@ def left_in_another_order(x: Tensor):
     return y
 
 
-def entered_while_open(x: Tensor):
-    with torch.autocast("cpu") as scope:
-        with scope:
-            y = x @ x
-        return y @ y
-
-
 def scope_is_an_argument(x: Tensor, scope: torch.autocast):
     with scope:
         return x @ x
@@ -384,23 +377,6 @@ Instead: `with torch.autocast(...):` around the statements""",
     )
 
 
-def test_entering_a_scope_that_is_open_is_refused() -> None:
-    assert_expected_inline(
-        refusal(entered_while_open),
-        """\
-jit_amp: an autocast object entered again while it is still open (eager then leaves autocast on after the outer `with`)  [JA107]
-
-  File "FILE", line N
-def entered_while_open(x: Tensor):
-    with torch.autocast("cpu") as scope:
-         ~~~~~~~~~~~~~~ <--- HERE
-        with scope:
-            y = x @ x
-
-Instead: a second torch.autocast(...)""",
-    )
-
-
 def test_reading_a_field_of_a_scope_is_refused() -> None:
     assert_expected_inline(
         refusal(field_is_read),
@@ -547,7 +523,6 @@ REFUSED: list[Any] = [
     scope_is_stored,
     field_is_read,
     field_is_written,
-    entered_while_open,
     RefusedInAMethod(),
     RefusedInASubmodule(),
 ]
@@ -736,4 +711,27 @@ jit_amp: PyTorch's own passes fail on this graph  [JA207]
   required keyword attribute 'value' is undefined
 
 Instead: a graph that torch.jit.script or torch.jit.load made""",
+    )
+
+
+def device_is_no_string(x: Tensor):
+    with torch.autocast(x.device, dtype=torch.bfloat16):
+        return x @ x
+
+
+def test_a_device_that_is_no_string_is_refused_with_its_line() -> None:
+    assert_expected_inline(
+        refusal(device_is_no_string),
+        """\
+jit_amp: `device_is_no_string`: arguments that torch.autocast does not take  [JA119]
+
+Expected a value of type 'str' for argument 'device_type' but instead found type 'Device'.
+:
+  File "FILE", line N
+def device_is_no_string(x: Tensor):
+    with torch.autocast(x.device, dtype=torch.bfloat16):
+         ~~~~~~~~~~~~~~ <--- HERE
+        return x @ x
+
+Instead: `torch.autocast(device_type, dtype, enabled, cache_enabled)`, with a string as `device_type`: `x.device.type` for `x.device`""",
     )

@@ -2,9 +2,11 @@
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -157,3 +159,62 @@ def test_a_function_is_switched_while_others_call_it() -> None:
         jit_amp.ignore_amp(scripted_helper, False)
     assert caller(x).dtype is torch.bfloat16
     assert seen <= set(allowed)
+
+
+class Decorated(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    @torch.autocast("cpu", dtype=torch.bfloat16)
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x)
+
+
+class Mixed(nn.Module):
+    """A decorated part, a scope, and what has none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part, self.linear = Decorated(), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.float16):
+            half = self.linear(x)
+        return self.part(x), half, self.linear(x)
+
+
+class NoScope(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor):
+        return self.linear(x)
+
+
+def test_threads_script_and_call_the_same_classes(request: pytest.FixtureRequest) -> None:
+    """While some script anew, eager modules and scripted ones keep their dtypes and values."""
+    end = time.monotonic() + request.config.getoption("--seconds")
+    classes = [Mixed, Decorated, NoScope]
+    x = torch.randn(4, 4)
+    eager = [cls() for cls in classes]
+    scripted = [jit_amp.script(module) for module in eager]
+    expected = [module(x) for module in eager]
+    calls = [0] * THREADS
+
+    def work(index: int) -> None:
+        while time.monotonic() < end:
+            for module, ours, results in zip(eager, scripted, expected, strict=True):
+                calls[index] += 1
+                if index % 4 == 0:
+                    assert_same(jit_amp.script(module)(x), results, "scripted anew")
+                elif index % 4 == 1:
+                    assert_same(jit_amp.trace(module, (x,))(x), results, "traced anew")
+                elif index % 4 == 2:
+                    assert_same(module(x), results, "eager")
+                else:
+                    assert_same(ours(x), results, "scripted before")
+
+    in_threads(work)
+    assert min(calls) > 2 * len(classes)

@@ -1,0 +1,424 @@
+"""What TorchScript's compiler does otherwise in a thread while it compiles for jit_amp.
+
+It forgets decorators: what ``torch.autocast`` and ``jit_amp.ignore_amp`` wrap is compiled here as
+the function below them, and their scopes are then put around what became of it. A decorator that
+enters autocast in a way of its own is refused.
+
+It shares the types of modules: one whose methods have scopes is kept in a store of jit_amp's, and
+no module that plain ``torch.jit.script`` makes has it. All others are PyTorch's own, as ever.
+
+PyTorch's functions that see to this are replaced for as long as one thread compiles, by functions
+that are PyTorch's in every other thread. No class and no module is touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import threading
+import types
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.jit import ScriptFunction, ScriptModule, _recursive, _script, frontend
+
+from jit_amp import _C, _decorated, _pattern
+from jit_amp._decorated import Around
+
+lock = threading.RLock()
+_this_thread = threading.local()
+# For each store of PyTorch's, which test suites exchange: the types with scopes, by Python class.
+_own: weakref.WeakKeyDictionary[Any, dict[type, list[Any]]] = weakref.WeakKeyDictionary()
+# Each of them as PyTorch knows it.
+_apart: dict[Any, Any] = {}
+_enclosed_functions: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+# The TorchScript classes that have the scopes of their methods' decorators.
+_enclosed_classes: weakref.WeakKeyDictionary[type, Any] = weakref.WeakKeyDictionary()
+# The pair that fx graphs hold in place of a `with`, and what stands for it in a script.
+_IN_SCRIPT = {
+    torch.amp.autocast_mode._enter_autocast: _pattern.enter_autocast,
+    torch.amp.autocast_mode._exit_autocast: _pattern.exit_autocast,
+}
+
+
+def compiled(obj: Any) -> Any:
+    """``torch.jit.script``, with the scopes of decorators."""
+    if _compilation():  # a hook of the user's compiles something in between
+        return _script.script(obj)
+    with lock, _replaced():
+        compilation = _this_thread.compilation = _Compilation()
+        try:
+            result = _script.script(obj)
+        finally:
+            _this_thread.compilation = None
+        compilation.keep_types()
+        if isinstance(result, ScriptModule):
+            compilation.set_apart(result)
+    return result
+
+
+def is_compiling() -> bool:
+    """Whether it is within a compilation of this thread's that this is asked."""
+    return _compilation() is not None
+
+
+def _compilation() -> _Compilation | None:
+    return getattr(_this_thread, "compilation", None)
+
+
+class _Compilation(_recursive.ConcreteTypeStore):
+    """One compilation: the types that it makes, and those that it may use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        stores: Any = _recursive.concrete_type_store
+        self.pytorchs = stores._pytorchs
+        self.own = _own.setdefault(self.pytorchs, {})
+        self.methods_compiled = _Compiled(self)
+        self.types: dict[int, Any] = {}  # of the modules that were seen, by id
+        self.expected: set[Any] = set()  # decorated functions whose scopes are being seen to
+
+    def get_or_create_concrete_type(self, nn_module: torch.nn.Module) -> Any:
+        """The type of a module: a known one where there is one. Decorators are part of it."""
+        builder = _recursive.infer_concrete_type_builder(nn_module)  # type: ignore[no-untyped-call]
+        if decorations := sorted(_decorations(nn_module)):
+            builder.add_ignored_attributes(decorations)
+        cls = type(nn_module)
+        for known in self._known(cls):
+            if known.equals(builder) and self._has_the_parts(known, nn_module):
+                break
+        else:
+            known = builder.build()
+            self.type_store.setdefault(cls, []).append(known)
+        self.types[id(nn_module)] = known
+        return known
+
+    def _has_the_parts(self, known: Any, nn_module: torch.nn.Module) -> bool:
+        """Whether the types of the submodules are these very types, and not only like them: that
+        is enough for PyTorch, where modules that are alike are of one type."""
+        for name, part in known.get_modules():
+            child = nn_module._modules.get(name)
+            expected = getattr(child, "_concrete_type", self.types.get(id(child)))
+            is_class = not isinstance(part.jit_type, torch._C.InterfaceType)
+            if is_class and expected is not None and part is not expected:
+                return False
+        return True
+
+    def _known(self, cls: type) -> Iterator[Any]:
+        for known in self.pytorchs.type_store.get(cls, ()):
+            is_compiled = known in self.pytorchs.methods_compiled
+            if is_compiled and not _C.type_has_scopes(known.jit_type):
+                yield known
+        yield from self.own.get(cls, ())
+        yield from self.type_store.get(cls, ())
+
+    def keep_types(self) -> None:
+        """Gives the types that were made to PyTorch's store, those with scopes to jit_amp's."""
+        made: Any
+        for cls, made in self.type_store.items():
+            for each in made:
+                is_own = _C.type_has_scopes(each.jit_type)
+                (self.own if is_own else self.pytorchs.type_store).setdefault(cls, []).append(each)
+                if is_own:
+                    _C.lower_type(each.jit_type)
+                elif each in self.methods_compiled:
+                    self.pytorchs.methods_compiled.add(each)
+
+    def set_apart(self, result: ScriptModule) -> None:
+        """Has PyTorch know modules of our types by these types alone, as it does those that were
+        loaded: it would take them for modules of their Python class."""
+        own = {each for some in self.own.values() for each in some}
+        for each in result.modules():
+            known: Any = getattr(each, "_concrete_type", None)
+            if known in own:
+                if known not in _apart:
+                    _apart[known] = torch._C.ConcreteModuleType.from_jit_type(known.jit_type)
+                each._concrete_type = _apart[known]
+
+
+class _Compiled(set[Any]):
+    """The types whose methods are compiled: of this compilation, and those that it may use."""
+
+    def __init__(self, compilation: _Compilation) -> None:
+        super().__init__()
+        self._own = {each for some in compilation.own.values() for each in some}
+        self._pytorchs = compilation.pytorchs
+
+    def __contains__(self, each: object) -> bool:
+        return (
+            super().__contains__(each)
+            or each in self._own
+            or each in self._pytorchs.methods_compiled
+        )
+
+
+class _Stores:
+    """PyTorch's store of types; in a thread that compiles for jit_amp, what it may use."""
+
+    def __init__(self, pytorchs: Any) -> None:
+        self._pytorchs = pytorchs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_compilation() or self._pytorchs, name)
+
+
+@contextlib.contextmanager
+def _replaced() -> Iterator[None]:
+    """PyTorch's functions replaced by those below."""
+    with contextlib.ExitStack() as undo:
+        for module, name, hook in _HOOKS:
+            original = getattr(module, name)
+            undo.callback(setattr, module, name, original)
+            setattr(module, name, _in_a_compilation(original, hook))
+        pytorchs = _recursive.concrete_type_store
+        undo.callback(setattr, _recursive, "concrete_type_store", pytorchs)
+        vars(_recursive)["concrete_type_store"] = _Stores(pytorchs)
+        yield
+
+
+def _in_a_compilation(original: Callable[..., Any], hook: Callable[..., Any]) -> Any:
+    @functools.wraps(original)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        compilation = _compilation()
+        if compilation is None:
+            return original(*args, **kwargs)
+        return hook(compilation, original, *args, **kwargs)
+
+    return function
+
+
+def _script_impl(
+    compilation: _Compilation, original: Callable[..., Any], obj: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """What torch.jit.script does, also for a function that a function calls."""
+    if isinstance(obj, types.FunctionType) and obj in _IN_SCRIPT:
+        obj = _IN_SCRIPT[obj]
+    inner, scopes = _decorated.unwrap(obj)
+    if not scopes:
+        return original(obj, *args, **kwargs)
+    if obj not in _enclosed_functions:
+        scripted = inner if isinstance(inner, ScriptFunction) else original(inner)
+        _enclosed_functions[obj] = _decorated.enclosed_function(scripted, scopes)
+    return _enclosed_functions[obj]
+
+
+def _get_jit_def(
+    compilation: _Compilation, original: Callable[..., Any], fn: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """The definition of a function, read from its source: of the one below all decorators."""
+    if _opens_autocast(_decorated.unwrap(fn)[0] if fn in compilation.expected else fn):
+        _C.refuse_lost_decorator(getattr(fn, "__qualname__", str(fn)))
+    return original(fn, *args, **kwargs)
+
+
+class _Stub(_recursive.ScriptMethodStub):
+    """A method, or a hook, to compile, and the scopes to put around it."""
+
+    scopes: list[Around]
+
+
+class _Property(_recursive.PropertyStub):
+    """A property to compile, and the scopes to put around getter and setter."""
+
+    scopes: list[list[Around]]
+
+
+def _make_stub(_: _Compilation, original: Callable[..., Any], func: Any, name: str) -> Any:
+    inner, scopes = _decorated.unwrap(func)
+    stub = _Stub(*original(inner, name))
+    stub.scopes = scopes
+    return stub
+
+
+def _get_property_stubs(
+    compilation: _Compilation, original: Callable[..., Any], nn_module: torch.nn.Module
+) -> Any:
+    stubs = []
+    with _expecting(compilation, _accessors(type(nn_module))):
+        for stub in original(nn_module):
+            accessors = _of_property(getattr(type(nn_module), stub.def_.name().name))
+            callback = _resolving(stub.resolution_callback, accessors)
+            made = _Property(callback, stub.def_)
+            made.scopes = [_decorated.unwrap(each)[1] for each in accessors]
+            stubs.append(made)
+    return stubs
+
+
+def _create_methods(
+    _: _Compilation, original: Callable[..., Any], concrete_type: Any, methods: Any, properties: Any
+) -> None:
+    original(concrete_type, methods, properties)
+    for stub in methods:
+        _enclose(concrete_type.jit_type, stub.def_.name().name, getattr(stub, "scopes", []))
+    for stub in properties:
+        for name, scopes in zip(
+            (stub.def_.getter_name(), stub.def_.setter_name()), stub.scopes, strict=False
+        ):
+            _enclose(concrete_type.jit_type, name.name, scopes)
+
+
+def _create_hooks(
+    _: _Compilation, original: Callable[..., Any], concrete_type: Any, hooks: Any, pre_hooks: Any
+) -> None:
+    original(concrete_type, hooks, pre_hooks)
+    done = set()
+    for stub in (*hooks, *pre_hooks):
+        if stub.def_.name().name not in done:  # one hook may be there twice
+            _enclose(concrete_type.jit_type, stub.def_.name().name, getattr(stub, "scopes", []))
+        done.add(stub.def_.name().name)
+
+
+def _compile_class(
+    compilation: _Compilation, original: Callable[..., Any], cls: Any, rcb: Any, name: str
+) -> Any:
+    """A TorchScript class is compiled once in a process: its methods get their scopes there."""
+    methods = {
+        each: getattr(cls, each)
+        for each, value in vars(cls).items()
+        if inspect.isroutine(getattr(value, "__func__", value))
+    }
+    decorated = {each: value for each, value in methods.items() if _decorated.unwrap(value)[1]}
+    with _expecting(compilation, [*decorated.values(), *_accessors(cls)]):
+        made = original(cls, _resolving(rcb, [*decorated.values(), *_accessors(cls)]), name)
+    if _enclosed_classes.get(cls) is not made:
+        _enclosed_classes[cls] = made
+        for each, value in decorated.items():
+            if not isinstance(vars(cls)[each], staticmethod):
+                _enclose(made, each, _decorated.unwrap(value)[1])
+        for each, value in vars(cls).items():
+            for kind, accessor in zip(("getter", "setter"), _of_property(value), strict=False):
+                _enclose(made, f"__{each}_{kind}", _decorated.unwrap(accessor)[1])
+    return made
+
+
+_HOOKS: list[tuple[Any, str, Callable[..., Any]]] = [
+    (_script, "_script_impl", _script_impl),
+    (_script, "_compile_and_register_class", _compile_class),
+    (_recursive, "_compile_and_register_class", _compile_class),
+    (_recursive, "make_stub", _make_stub),
+    (_recursive, "get_property_stubs", _get_property_stubs),
+    (_recursive, "create_methods_and_properties_from_stubs", _create_methods),
+    (_recursive, "create_hooks_from_stubs", _create_hooks),
+    (_script, "get_jit_def", _get_jit_def),
+    (_recursive, "get_jit_def", _get_jit_def),
+    (frontend, "get_jit_def", _get_jit_def),
+]
+
+
+def _enclose(jit_type: Any, name: str, scopes: list[Around]) -> None:
+    if scopes:
+        _C.enclose_method(jit_type, name, _decorated.pattern(), scopes)
+
+
+@contextlib.contextmanager
+def _expecting(compilation: _Compilation, functions: Iterable[Any]) -> Iterator[None]:
+    decorated = {each for each in functions if _decorated.unwrap(each)[1]}
+    compilation.expected |= decorated
+    yield
+    compilation.expected -= decorated
+
+
+def _resolving(rcb: Callable[[str], Any], functions: Iterable[Any]) -> Callable[[str], Any]:
+    """`rcb`, with the names that decorated functions know below their decorators."""
+    inner = [
+        torch._jit_internal.createResolutionCallbackFromClosure(below)
+        for below, scopes in map(_decorated.unwrap, functions)
+        if scopes
+    ]
+
+    def resolve(name: str) -> Any:
+        found = rcb(name)
+        for other in inner:
+            found = other(name) if found is None else found
+        return found
+
+    return resolve if inner else rcb
+
+
+def _accessors(cls: type) -> list[Any]:
+    return [each for value in vars(cls).values() for each in _of_property(value)]
+
+
+def _of_property(value: Any) -> list[Any]:
+    """Getter, and setter if there is one."""
+    if not isinstance(value, property):
+        return []
+    return [each for each in (value.fget, value.fset) if each is not None]
+
+
+def _decorations(module: torch.nn.Module) -> Iterator[str]:
+    """The scopes of the module's decorated methods, each as a text."""
+    owners: list[Any] = [module, *type(module).__mro__]
+    seen = set()
+    for owner in owners:
+        if owner is torch.nn.Module:
+            break
+        for name, value in vars(owner).items():
+            if name in seen:
+                continue
+            seen.add(name)
+            for each in _of_property(value) or [value]:
+                _, scopes = _decorated.unwrap(each)
+                if scopes:
+                    yield f"{name}: {scopes}"
+
+
+def _opens_autocast(fn: Any) -> bool:
+    """Whether a decorator of `fn` that leaves no trace in its source may enter autocast."""
+    fn = getattr(fn, "__func__", fn)
+    below = inspect.unwrap(fn) if hasattr(fn, "__wrapped__") else fn
+    if below is fn or not isinstance(fn, types.FunctionType):
+        return False
+    return _reaches_autocast(fn, {id(below)})
+
+
+def _reaches_autocast(value: Any, seen: set[int]) -> bool:
+    """Whether code may enter autocast: itself, what it closes over, and what it names."""
+    if id(value) in seen:
+        return False
+    seen.add(id(value))
+    value = getattr(value, "__func__", value)
+    if isinstance(value, torch.autocast) or (
+        isinstance(value, type) and issubclass(value, torch.autocast)
+    ):
+        return True
+    if isinstance(value, contextlib._GeneratorContextManagerBase):
+        return _reaches_autocast(value.func, seen)
+    if isinstance(value, functools.partial):
+        return any(_reaches_autocast(each, seen) for each in (value.func, *value.args))
+    if not isinstance(value, types.FunctionType):
+        cls = value if isinstance(value, type) else type(value)
+        entering = vars(cls).get("__enter__") or vars(cls).get("__call__")
+        return isinstance(entering, types.FunctionType) and _reaches_autocast(entering, seen)
+    if (value.__module__ or "").split(".")[0] == "torch" and not value.__closure__:
+        return False
+    named = _named(value.__code__, value.__globals__)
+    closed = (cell.cell_contents for cell in value.__closure__ or () if _is_full(cell))
+    return any(_reaches_autocast(each, seen) for each in (*named, *closed))
+
+
+def _is_full(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+def _named(code: types.CodeType, names: dict[str, Any]) -> Iterator[Any]:
+    """What a code object's names stand for: globals, and attributes of modules among them."""
+    found = [names[name] for name in code.co_names if name in names]
+    modules: set[int] = set()
+    while found:
+        value = found.pop()
+        if not isinstance(value, types.ModuleType):
+            yield value
+        elif id(value) not in modules:
+            modules.add(id(value))
+            found += [vars(value)[name] for name in code.co_names if name in vars(value)]
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _named(constant, names)
