@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "analysis/has_scopes.h"
 #include "analysis/policy.h"
 #include "analysis/reach.h"
 #include "core/error.h"
@@ -106,13 +107,21 @@ PYBIND11_MODULE(_C, m) {
   // Whether it is right as it is: lowered before, or without scopes and served under any ambient.
   m.def("leave_function", [](const StrongFunctionPtr& function) {
     return jit_amp::is_lowered(function) ||
-           (!jit_amp::has_scopes(function) && jit_amp::serve_ambient(function));
+           (!jit_amp::HasScopes()(torch::jit::toGraphFunction(*function.function_)) &&
+            jit_amp::serve_ambient(function));
   });
   m.def("lower_where_it_is", [](const Module& module) {
     return warning_in_python([&] { return jit_amp::lower_where_it_is(module); });
   });
-  m.def("type_has_scopes",
-        [](const c10::ClassTypePtr& type) { return jit_amp::has_scopes(*type); });
+  // Of each of the types of modules.
+  m.def("have_scopes", [](const std::vector<c10::ClassTypePtr>& types) {
+    jit_amp::HasScopes has_scopes;
+    std::vector<bool> result;
+    for (const auto& type : types) {
+      result.push_back(has_scopes(*type));
+    }
+    return result;
+  });
   m.def("lower_type", [](const c10::ClassTypePtr& type) { jit_amp::lower_type(*type); });
   m.def("enclose_method",
         [](const c10::ClassTypePtr& type, const std::string& name,
@@ -123,8 +132,8 @@ PYBIND11_MODULE(_C, m) {
           jit_amp::enclose(*function.graph(), *pattern, around(scopes));
         });
   m.def("object_has_scopes",
-        [](const torch::jit::Object& object) { return jit_amp::has_scopes(object); });
-  m.def("has_scopes", [](const Module& module) { return jit_amp::has_scopes(module); });
+        [](const torch::jit::Object& object) { return jit_amp::HasScopes()(*object.type()); });
+  m.def("has_scopes", [](const Module& module) { return jit_amp::HasScopes()(module); });
   m.def("lower_function", [](const StrongFunctionPtr& function) {
     return warning_in_python([&] { return jit_amp::lowered_copy(function); });
   });

@@ -19,7 +19,7 @@ import inspect
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -32,7 +32,9 @@ lock = threading.RLock()
 _this_thread = threading.local()
 # For each store of PyTorch's, which test suites exchange: the types with scopes, by Python class.
 _own: weakref.WeakKeyDictionary[Any, dict[type, list[Any]]] = weakref.WeakKeyDictionary()
-# Each of them as PyTorch knows it.
+# Types of PyTorch's that were looked at, and have none.
+_free: set[Any] = set()
+# Each type of ours as PyTorch knows it.
 _apart: dict[Any, Any] = {}
 _enclosed_functions: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 # The TorchScript classes that have the scopes of their methods' decorators.
@@ -78,13 +80,14 @@ class _Compilation(_recursive.ConcreteTypeStore):
         self.pytorchs = stores._pytorchs
         self.own = _own.setdefault(self.pytorchs, {})
         self.methods_compiled = _Compiled(self)
+        self.of_classes: dict[type, dict[str, list[Any]]] = {}  # the decorators of their members
         self.types: dict[int, Any] = {}  # of the modules that were seen, by id
         self.expected: set[Any] = set()  # decorated functions whose scopes are being seen to
 
     def get_or_create_concrete_type(self, nn_module: torch.nn.Module) -> Any:
         """The type of a module: a known one where there is one. Decorators are part of it."""
         builder = _recursive.infer_concrete_type_builder(nn_module)  # type: ignore[no-untyped-call]
-        if decorations := sorted(_decorations(nn_module)):
+        if decorations := sorted(self._decorations(nn_module)):
             builder.add_ignored_attributes(decorations)
         cls = type(nn_module)
         for known in self._known(cls):
@@ -95,6 +98,16 @@ class _Compilation(_recursive.ConcreteTypeStore):
             self.type_store.setdefault(cls, []).append(known)
         self.types[id(nn_module)] = known
         return known
+
+    def _decorations(self, module: torch.nn.Module) -> Iterator[str]:
+        """The scopes of the module's decorated methods, each as a text."""
+        cls = type(module)
+        if cls not in self.of_classes:
+            self.of_classes[cls] = _decorated_members(
+                vars(base) for base in reversed(cls.__mro__) if base is not torch.nn.Module
+            )
+        members = self.of_classes[cls] | _decorated_members([vars(module)])
+        return (f"{name}: {scopes}" for name, scopes in members.items() if scopes)
 
     def _has_the_parts(self, known: Any, nn_module: torch.nn.Module) -> bool:
         """Whether the types of the submodules are these very types, and not only like them: that
@@ -109,23 +122,29 @@ class _Compilation(_recursive.ConcreteTypeStore):
 
     def _known(self, cls: type) -> Iterator[Any]:
         for known in self.pytorchs.type_store.get(cls, ()):
-            is_compiled = known in self.pytorchs.methods_compiled
-            if is_compiled and not _C.type_has_scopes(known.jit_type):
+            if known in self.pytorchs.methods_compiled and self._is_free(known):
                 yield known
         yield from self.own.get(cls, ())
         yield from self.type_store.get(cls, ())
 
+    def _is_free(self, known: Any) -> bool:
+        """Whether there is no scope in a type of PyTorch's."""
+        if known not in _free and not _C.have_scopes([known.jit_type])[0]:
+            _free.add(known)
+        return known in _free
+
     def keep_types(self) -> None:
         """Gives the types that were made to PyTorch's store, those with scopes to jit_amp's."""
-        made: Any
-        for cls, made in self.type_store.items():
-            for each in made:
-                is_own = _C.type_has_scopes(each.jit_type)
-                (self.own if is_own else self.pytorchs.type_store).setdefault(cls, []).append(each)
-                if is_own:
-                    _C.lower_type(each.jit_type)
-                elif each in self.methods_compiled:
-                    self.pytorchs.methods_compiled.add(each)
+        made: list[tuple[type, Any]] = [
+            (cls, each) for cls, some in self.type_store.items() for each in some
+        ]
+        scopes = _C.have_scopes([each.jit_type for _, each in made])
+        for (cls, each), has_scopes in zip(made, scopes, strict=True):
+            (self.own if has_scopes else self.pytorchs.type_store).setdefault(cls, []).append(each)
+            if has_scopes:
+                _C.lower_type(each.jit_type)
+            elif each in self.methods_compiled:
+                self.pytorchs.methods_compiled.add(each)
 
     def set_apart(self, result: ScriptModule) -> None:
         """Has PyTorch know modules of our types by these types alone, as it does those that were
@@ -212,6 +231,9 @@ def _get_jit_def(
     if _opens_autocast(_decorated.unwrap(fn)[0] if fn in compilation.expected else fn):
         _C.refuse_lost_decorator(getattr(fn, "__qualname__", str(fn)))
     return original(fn, *args, **kwargs)
+
+
+_FUNCTIONS = (types.FunctionType, types.MethodType, staticmethod, classmethod)
 
 
 class _Stub(_recursive.ScriptMethodStub):
@@ -342,28 +364,29 @@ def _accessors(cls: type) -> list[Any]:
     return [each for value in vars(cls).values() for each in _of_property(value)]
 
 
+def _decorated_members(owners: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """The scopes of all that is a function, and of properties; those of later owners count."""
+    found: dict[str, list[Any]] = {}
+    for members in owners:
+        for name, value in members.items():
+            if isinstance(value, property):
+                found[name] = [
+                    s for each in _of_property(value) if (s := _decorated.unwrap(each)[1])
+                ]
+            elif isinstance(value, _FUNCTIONS):
+                found[name] = _scopes(value)
+    return found
+
+
+def _scopes(function: Any) -> list[Any]:
+    return _decorated.unwrap(function)[1]
+
+
 def _of_property(value: Any) -> list[Any]:
     """Getter, and setter if there is one."""
     if not isinstance(value, property):
         return []
     return [each for each in (value.fget, value.fset) if each is not None]
-
-
-def _decorations(module: torch.nn.Module) -> Iterator[str]:
-    """The scopes of the module's decorated methods, each as a text."""
-    owners: list[Any] = [module, *type(module).__mro__]
-    seen = set()
-    for owner in owners:
-        if owner is torch.nn.Module:
-            break
-        for name, value in vars(owner).items():
-            if name in seen:
-                continue
-            seen.add(name)
-            for each in _of_property(value) or [value]:
-                _, scopes = _decorated.unwrap(each)
-                if scopes:
-                    yield f"{name}: {scopes}"
 
 
 def _opens_autocast(fn: Any) -> bool:

@@ -37,9 +37,10 @@ def _scripted(obj: Any) -> Any:
 
 def lower_types(modules: Iterable[Any]) -> None:
     """Lowers scripted modules where they are, whose types nobody else has."""
-    for each in modules:
-        if isinstance(each, ScriptModule) and _C.type_has_scopes(each._c._type()):
-            _C.lower_type(each._c._type())
+    types = [each._c._type() for each in modules if isinstance(each, ScriptModule)]
+    for jit_type, has_scopes in zip(types, _C.have_scopes(types), strict=True):
+        if has_scopes:
+            _C.lower_type(jit_type)
 
 
 def _wrap(module: torch._C.ScriptModule, like: ScriptModule) -> Any:

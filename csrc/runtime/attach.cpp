@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "analysis/has_scopes.h"
 #include "core/error.h"
 #include "core/graphs.h"
 #include "core/ignored.h"
@@ -62,19 +63,6 @@ bool serve_ambient(GraphFunction& function) {
   return true;
 }
 
-// Each method and hook of a module's type.
-std::vector<GraphFunction*> functions_of(const c10::ClassType& type) {
-  std::vector<GraphFunction*> functions;
-  for (const auto& some : {type.methods(), type.getForwardPreHooks(), type.getForwardHooks()}) {
-    for (Function* method : some) {
-      if (auto* function = tryToGraphFunction(*method)) {
-        functions.push_back(function);
-      }
-    }
-  }
-  return functions;
-}
-
 // The types of the module and of those below it, each once.
 std::vector<c10::ClassTypePtr> types_of(const Module& module) {
   std::vector<c10::ClassTypePtr> types;
@@ -94,38 +82,6 @@ std::vector<GraphFunction*> all_methods(const Module& module) {
     functions.insert(functions.end(), some.begin(), some.end());
   }
   return functions;
-}
-
-bool has_scopes(GraphFunction& function, std::unordered_set<const Function*>& seen) {
-  if (!seen.insert(&function).second) {
-    return false;
-  }
-  function.ensure_defined();
-  const auto nodes = all_nodes(*function.graph());
-  return std::any_of(nodes.begin(), nodes.end(), [&](Node* node) {
-    if (node->kind() == prim::CallMethod) {  // of an object of a class as well
-      auto* method = tryToGraphFunction(node);
-      return method && has_scopes(*method, seen);
-    }
-    if (node->kind() == prim::CreateObject) {
-      return is_autocast_class(node->output()->type());
-    }
-    if (node->kind() == prim::Enter) {
-      return is_autocast_class(node->input()->type());
-    }
-    const auto type = node->kind() == prim::Constant
-                          ? node->output()->type()->cast<c10::FunctionType>()
-                          : nullptr;
-    auto* callee = type ? tryToGraphFunction(*type->function()) : nullptr;
-    return callee && has_scopes(*callee, seen);
-  });
-}
-
-bool methods_have_scopes(const c10::ClassType& type) {
-  std::unordered_set<const Function*> seen;
-  const auto methods = functions_of(type);
-  return std::any_of(methods.begin(), methods.end(),
-                     [&](GraphFunction* method) { return has_scopes(*method, seen); });
 }
 
 // Turns a function whose graph is its own into a lowered one. Nothing else runs it just now.
@@ -153,71 +109,36 @@ bool runs_program(GraphFunction* function) { return Program::behind(*function) !
 // The methods that methods of the module and of those below it call.
 std::unordered_set<const Function*> called_methods(const Module& module) {
   std::unordered_set<const Function*> called;
-  for (const Module& each : module.modules()) {
-    for (Function* method : each.type()->methods()) {
-      auto* function = tryToGraphFunction(*method);
-      for (Node* node : function ? all_nodes(*function->graph()) : std::vector<Node*>()) {
-        const auto type = node->kind() == prim::CallMethod
-                              ? node->input(0)->type()->cast<c10::ClassType>()
-                              : nullptr;
-        if (type) {
-          called.insert(type->findMethod(node->s(attr::name)));
-        }
+  for (GraphFunction* function : all_methods(module)) {
+    for (Node* node : all_nodes(*function->graph())) {
+      const auto type = node->kind() == prim::CallMethod
+                            ? node->input(0)->type()->cast<c10::ClassType>()
+                            : nullptr;
+      if (type) {
+        called.insert(type->findMethod(node->s(attr::name)));
       }
     }
   }
   return called;
 }
 
-// Lowers every method that no other method calls, for the first module that has it.
-void prepare(const Module& module) {
-  const auto called = called_methods(module);
-  std::unordered_set<const Function*> prepared;
+// Lowers every method with scopes that no other method calls, for the first module that has it.
+void prepare(const Module& module, HasScopes& has_scopes) {
+  if (!has_scopes(module)) {
+    return;
+  }
+  auto done = called_methods(module);
   for (const Module& each : module.modules()) {
     for (Function* method : each.type()->methods()) {
       auto* function = tryToGraphFunction(*method);
-      Program* program = function ? Program::behind(*function) : nullptr;
-      if (program && !called.count(method) && prepared.insert(method).second) {
-        program->prepare(each._ivalue());
+      if (function && has_scopes(*function) && done.insert(method).second) {
+        Program::behind(*function)->prepare(each._ivalue());
       }
     }
   }
 }
 
 }  // namespace
-
-bool has_scopes(const StrongFunctionPtr& function) {
-  std::unordered_set<const Function*> seen;
-  auto* source = tryToGraphFunction(*function.function_);
-  return source && has_scopes(*source, seen);
-}
-
-bool has_scopes(const Object& object) {
-  std::unordered_set<const Function*> seen;
-  const auto methods = object.type()->methods();
-  return std::any_of(methods.begin(), methods.end(), [&](Function* method) {
-    auto* function = tryToGraphFunction(*method);
-    return function && has_scopes(*function, seen);
-  });
-}
-
-bool has_scopes(const c10::ClassType& type) {
-  if (methods_have_scopes(type)) {
-    return true;
-  }
-  const auto attributes = type.getAttributes();
-  return std::any_of(attributes.begin(), attributes.end(), [](const auto& attribute) {
-    const auto below = attribute.getType()->template cast<c10::ClassType>();
-    return below && below->is_module() && has_scopes(*below);
-  });
-}
-
-bool has_scopes(const Module& module) {
-  std::unordered_set<const Function*> seen;
-  const auto methods = all_methods(module);
-  return std::any_of(methods.begin(), methods.end(),
-                     [&](GraphFunction* method) { return has_scopes(*method, seen); });
-}
 
 bool is_lowered(const StrongFunctionPtr& function) {
   return runs_program(&toGraphFunction(*function.function_));
@@ -275,17 +196,21 @@ void lower_type(const c10::ClassType& type) {
 }
 
 bool lower_where_it_is(const Module& module) {
+  HasScopes has_scopes;
   for (const auto& type : types_of(module)) {
     const auto functions = functions_of(*type);
-    if (std::any_of(functions.begin(), functions.end(), runs_program)) {
+    if (!has_scopes.methods(*type)) {
+      if (!std::all_of(functions.begin(), functions.end(),
+                       [](GraphFunction* function) { return serve_ambient(*function); })) {
+        return false;
+      }
+    } else if (std::any_of(functions.begin(), functions.end(), runs_program)) {
       lower_type(*type);  // what was added to it since
-    } else if (methods_have_scopes(*type) ||
-               !std::all_of(functions.begin(), functions.end(),
-                            [](GraphFunction* function) { return serve_ambient(*function); })) {
+    } else {
       return false;
     }
   }
-  prepare(module);
+  prepare(module, has_scopes);
   return true;
 }
 
@@ -294,7 +219,8 @@ Module lowered_copy(const Module& module) {
   for (GraphFunction* method : all_methods(copy)) {
     attach(*method);
   }
-  prepare(copy);
+  HasScopes has_scopes;
+  prepare(copy, has_scopes);
   return copy;
 }
 

@@ -16,14 +16,6 @@
 
 namespace jit_amp {
 
-// Whether there is an autocast scope in the function, in what it calls, or in any method of the
-// object, or of the module and of those below it.
-bool has_scopes(const torch::jit::StrongFunctionPtr& function);
-bool has_scopes(const torch::jit::Object& object);
-bool has_scopes(const torch::jit::Module& module);
-// The same of a module's type, and of the types of its submodules.
-bool has_scopes(const c10::ClassType& type);
-
 // Whether it was lowered before.
 bool is_lowered(const torch::jit::StrongFunctionPtr& function);
 

@@ -105,7 +105,8 @@ Decided decided(const Module& module, const std::vector<std::string>& preserved_
   Module copy = own_copy(module);
   const std::vector<Kept> kept = kept_methods(copy, preserved_attrs);
   lower_methods(copy, kept, preserved_attrs);
-  Decided made{freeze_module(copy, preserved_attrs), {}};
+  freeze_module_inplace(&copy, preserved_attrs);
+  Decided made{copy, {}};
   std::unordered_set<GraphFunction*> done;
   for (const Kept& method : kept) {
     GraphFunction* function = function_of(made.frozen, method);

@@ -151,9 +151,11 @@ Program::Program(const GraphFunction& function)
     const std::lock_guard<std::mutex> lock(sources().mutex);
     sources().programs.emplace(source_.graph().get(), this);
   }
-  std::unordered_set<const Function*> seen;
   const std::lock_guard<std::mutex> lock(units().mutex);
-  collect_callees(*source_.graph(), seen, callees_);
+  if (!units().owners.empty()) {
+    std::unordered_set<const Function*> seen;
+    collect_callees(*source_.graph(), seen, callees_);
+  }
 }
 
 Program::~Program() {

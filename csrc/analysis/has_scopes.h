@@ -1,0 +1,36 @@
+// has_scopes: whether there is an autocast scope in what a function, an object or a module runs.
+//
+// Looks at source graphs, and through calls of functions, of methods and of objects' methods. What
+// is behind an interface is not looked at: a module there is found as a module of its own.
+#pragma once
+
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include <unordered_map>
+#include <vector>
+
+namespace jit_amp {
+
+// The methods and hooks of a module's or an object's class.
+std::vector<torch::jit::GraphFunction*> functions_of(const c10::ClassType& type);
+
+// Asks; what it has seen once it remembers.
+class HasScopes {
+ public:
+  bool operator()(torch::jit::GraphFunction& function);
+  // Any of the class's own methods and hooks.
+  bool methods(const c10::ClassType& type);
+  // These, and those of its submodules' classes.
+  bool operator()(const c10::ClassType& type);
+  // Any method or hook of the module and of those below it.
+  bool operator()(const torch::jit::Module& module);
+
+ private:
+  bool look(torch::jit::Graph& graph);
+
+  std::unordered_map<const torch::jit::Function*, bool> functions_;
+  std::unordered_map<const c10::ClassType*, bool> types_;
+};
+
+}  // namespace jit_amp
