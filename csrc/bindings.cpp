@@ -104,11 +104,13 @@ PYBIND11_MODULE(_C, m) {
   m.def("refuse_lost_decorator", [](const std::string& name) {
     throw jit_amp::refusal(jit_amp::Refusal::lost_decorator, nullptr, {name});
   });
-  // Whether it is right as it is: lowered before, or without scopes and served under any ambient.
+  // Whether it is right as it is: lowered before, or without scopes, and then served.
   m.def("leave_function", [](const StrongFunctionPtr& function) {
-    return jit_amp::is_lowered(function) ||
-           (!jit_amp::HasScopes()(torch::jit::toGraphFunction(*function.function_)) &&
-            jit_amp::serve_ambient(function));
+    if (jit_amp::HasScopes()(torch::jit::toGraphFunction(*function.function_))) {
+      return jit_amp::is_lowered(function);
+    }
+    jit_amp::serve_ambient(function);
+    return true;
   });
   m.def("lower_where_it_is", [](const Module& module) {
     return warning_in_python([&] { return jit_amp::lower_where_it_is(module); });

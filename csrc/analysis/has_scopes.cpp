@@ -1,6 +1,7 @@
 #include "analysis/has_scopes.h"
 
 #include <torch/csrc/jit/passes/inliner.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
 
 #include <algorithm>
 
@@ -9,6 +10,22 @@
 namespace jit_amp {
 
 using namespace torch::jit;
+
+namespace {
+
+// PyTorch keeps all classes and types of one process in a list that it shows to nobody. An explicit
+// instantiation may name private members.
+struct Classes {
+  using Member = std::vector<c10::NamedTypePtr> CompilationUnit::*;
+  friend Member open(Classes);
+};
+template <typename Tag, typename Tag::Member member>
+struct Opened {
+  friend typename Tag::Member open(Tag) { return member; }
+};
+template struct Opened<Classes, &CompilationUnit::classes_>;
+
+}  // namespace
 
 std::vector<GraphFunction*> functions_of(const c10::ClassType& type) {
   std::vector<GraphFunction*> functions;
@@ -31,15 +48,27 @@ bool HasScopes::operator()(GraphFunction& function) {
   return functions_[&function];
 }
 
+bool HasScopes::behind(const c10::InterfaceType& interface) {
+  const auto known = (*get_python_cu()).*open(Classes());
+  return std::any_of(known.begin(), known.end(), [&](const c10::NamedTypePtr& type) {
+    const auto cls = type->cast<c10::ClassType>();
+    return cls && !cls->is_module() && cls->isSubtypeOf(interface) && methods(*cls);
+  });
+}
+
 bool HasScopes::look(Graph& graph) {
   const auto nodes = all_nodes(graph);
   return std::any_of(nodes.begin(), nodes.end(), [&](Node* node) {
     if (node->kind() == prim::CallMethod) {
+      if (const auto interface = node->input(0)->type()->cast<c10::InterfaceType>()) {
+        return !interface->is_module() && behind(*interface);
+      }
       auto* method = tryToGraphFunction(node);
       return method && (*this)(*method);
     }
-    if (node->kind() == prim::CreateObject) {
-      return is_autocast_class(node->output()->type());
+    if (node->kind() == prim::CreateObject) {  // which may be called through an interface
+      const auto cls = node->output()->type()->expect<c10::ClassType>();
+      return is_autocast_class(cls) || methods(*cls);
     }
     if (node->kind() == prim::Enter) {
       return is_autocast_class(node->input()->type());

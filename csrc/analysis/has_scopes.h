@@ -1,7 +1,8 @@
 // has_scopes: whether there is an autocast scope in what a function, an object or a module runs.
 //
-// Looks at source graphs, and through calls of functions, of methods and of objects' methods. What
-// is behind an interface is not looked at: a module there is found as a module of its own.
+// Looks at source graphs, and through calls of functions, of methods and of objects' methods.
+// Behind an interface of classes may be any class that there is; a module behind an interface is
+// found as a module of its own.
 #pragma once
 
 #include <torch/csrc/jit/api/function_impl.h>
@@ -28,6 +29,7 @@ class HasScopes {
 
  private:
   bool look(torch::jit::Graph& graph);
+  bool behind(const c10::InterfaceType& interface);
 
   std::unordered_map<const torch::jit::Function*, bool> functions_;
   std::unordered_map<const c10::ClassType*, bool> types_;

@@ -24,8 +24,7 @@ using namespace torch::jit;
 
 // PyTorch keeps a graph and an executor of a function for each ambient state, by its
 // SpecializationKey: off, CPU, CUDA, both. They are private, and there is no other way to say what
-// runs under one of these states alone, or to ask whether it is too late to say it. An explicit
-// instantiation may name private members.
+// runs under one of these states alone. An explicit instantiation may name private members.
 template <typename Tag, typename Tag::Member member>
 struct Opened {
   friend typename Tag::Member open(Tag) { return member; }
@@ -46,21 +45,22 @@ template struct Opened<Executors, &GraphFunction::executors_>;
 template struct Opened<OptimizedGraphs, &GraphFunction::optimized_graphs_>;
 template struct Opened<CompileMutex, &GraphFunction::compile_mutex>;
 
-bool serve_ambient(GraphFunction& function) {
+void serve_ambient(GraphFunction& function) {
   function.ensure_defined();
   if (Program::behind(function)) {
-    return true;
+    return;
   }
   const std::lock_guard<std::recursive_mutex> lock(function.*open(CompileMutex()));
-  const auto& executors = function.*open(Executors());
-  if (std::any_of(executors.begin() + 1, executors.end(),
-                  [](const auto& executor) { return executor.has_value(); })) {
-    return false;
-  }
   const auto program = c10::make_intrusive<Program>(function)->graph();
   auto& graphs = function.*open(OptimizedGraphs());
   std::fill(graphs.begin() + 1, graphs.end(), program);
-  return true;
+  auto& executors = function.*open(Executors());
+  for (auto executor = executors.begin() + 1; executor != executors.end(); ++executor) {
+    if (*executor) {  // PyTorch's casts are in there; and a thread may be
+      (void)new GraphExecutor(**executor);
+      **executor = GraphExecutor(program, function.name());
+    }
+  }
 }
 
 // The types of the module and of those below it, each once.
@@ -144,8 +144,8 @@ bool is_lowered(const StrongFunctionPtr& function) {
   return runs_program(&toGraphFunction(*function.function_));
 }
 
-bool serve_ambient(const StrongFunctionPtr& function) {
-  return serve_ambient(toGraphFunction(*function.function_));
+void serve_ambient(const StrongFunctionPtr& function) {
+  serve_ambient(toGraphFunction(*function.function_));
 }
 
 StrongFunctionPtr copied(const StrongFunctionPtr& function) {
@@ -200,9 +200,8 @@ bool lower_where_it_is(const Module& module) {
   for (const auto& type : types_of(module)) {
     const auto functions = functions_of(*type);
     if (!has_scopes.methods(*type)) {
-      if (!std::all_of(functions.begin(), functions.end(),
-                       [](GraphFunction* function) { return serve_ambient(*function); })) {
-        return false;
+      for (GraphFunction* function : functions) {
+        serve_ambient(*function);
       }
     } else if (std::any_of(functions.begin(), functions.end(), runs_program)) {
       lower_type(*type);  // what was added to it since

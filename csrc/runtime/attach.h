@@ -20,17 +20,16 @@ namespace jit_amp {
 bool is_lowered(const torch::jit::StrongFunctionPtr& function);
 
 // Has calls of this function under an ambient autocast for CPU or CUDA run a Program; other calls
-// stay PyTorch's. Returns false where one was made under an ambient autocast before: PyTorch has
-// its own casts in there then, for good.
-bool serve_ambient(const torch::jit::StrongFunctionPtr& function);
+// stay PyTorch's.
+void serve_ambient(const torch::jit::StrongFunctionPtr& function);
 
 // Lowers the methods and hooks of a module's type. No module of that type may be anybody else's.
 void lower_type(const c10::ClassType& type);
 
 // Lowers a module whose types with scopes are jit_amp's own (`lower_type`), those below it
 // included; types without scopes have calls under an ambient autocast served. Returns false, and
-// the module is not lowered, where one of its types is not ours and has scopes, or was called under
-// an ambient autocast before. Throws as `lowered_copy` does.
+// the module is not lowered, where one of its types has scopes and is not ours. Throws as
+// `lowered_copy` does.
 bool lower_where_it_is(const torch::jit::Module& module);
 
 // A function of its own with the same source graph.

@@ -107,18 +107,19 @@ def test_hooks_run() -> None:
 
 
 def test_what_was_called_under_an_ambient_autocast_before() -> None:
-    """PyTorch has put its own casts in then, for good: it is another function."""
+    """PyTorch has put its own casts in then."""
 
     class Late(Net):
         pass
 
     plain, x = torch.jit.script(Late().eval()), torch.randn(2, 3, 6, 6)
     with AMBIENTS["cpu"]():
-        plain(x)
-        scripted = jit_amp.script(plain)
-        assert scripted is not plain
         for _ in range(3):
-            assert_same(scripted(x), Late.forward(plain, x), "under the ambient autocast")
+            plain(x)
+        assert jit_amp.script(plain) is plain
+        for _ in range(3):
+            assert_same(plain(x), Late.forward(plain, x), "under the ambient autocast")
+    assert_same(plain(x), Late.forward(plain, x), "outside")
 
 
 def test_a_trace(tmp_path: Path) -> None:
@@ -219,6 +220,69 @@ def test_a_scope_in_a_method_of_a_class_or_in_a_hook_is_seen() -> None:
     scripted = jit_amp.script(hooked)
     for _ in range(3):
         assert_same(scripted(x), hooked(x), "a hook")
+
+
+@torch.jit.interface
+class Doing:
+    def do(self, x: Tensor) -> Tensor:
+        pass
+
+
+@torch.jit.interface
+class Making:
+    def make(self, x: Tensor) -> Tensor:
+        pass
+
+
+@torch.jit.script
+class Adds:
+    def __init__(self, by: int) -> None:
+        self.by = by
+
+    def do(self, x: Tensor) -> Tensor:
+        return x + self.by
+
+
+@torch.jit.script
+class Multiplies:
+    def __init__(self, by: int) -> None:
+        self.by = by
+
+    def make(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return x @ x
+
+
+def done(does: Doing, x: Tensor):
+    return does.do(x)
+
+
+def made(makes: Making, x: Tensor):
+    return makes.make(x)
+
+
+def test_an_interface_of_classes_is_left_where_none_has_a_scope_and_refused_where_one_has() -> None:
+    x = torch.randn(4, 4)
+    scripted = jit_amp.script(done)
+    for _ in range(3):
+        assert_same(scripted(Adds(2), x), x + 2, "no scope")
+    assert "jit_amp" not in str(scripted.graph_for(Adds(2), x))
+    with pytest.raises(jit_amp.AutocastError, match="JA202"):
+        jit_amp.script(made)
+
+
+def inlined_by_compile(x: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return x @ x
+
+
+def test_torch_compile_sees_through_a_scripted_function() -> None:
+    """The Python function, as through one that PyTorch scripted."""
+    scripted = jit_amp.script(inlined_by_compile)
+    assert scripted.__doc__ == inlined_by_compile.__doc__
+    compiled = torch.compile(lambda x: scripted(x) + 1, fullgraph=True, backend="eager")
+    x = torch.randn(4, 4)
+    assert_same(compiled(x), inlined_by_compile(x) + 1, "compiled")
 
 
 class Exported(nn.Module):
