@@ -150,6 +150,15 @@ Policy policy_of(const Node* node, c10::DeviceType device) {
   return policy_of(*schema, device);
 }
 
+bool is_stated(const Node* node) {
+  const c10::FunctionSchema* schema = node->maybeSchema();
+  const std::lock_guard<std::mutex> lock(stated_mutex);
+  return schema && std::any_of(stated().begin(), stated().end(), [&](const auto& row) {
+           const auto& name = schema->operator_name();
+           return row.first.first == name.name || row.first.first == toString(name);
+         });
+}
+
 Policy policy_of(const c10::FunctionSchema& schema, c10::DeviceType device) {
   const c10::OperatorName name = schema.operator_name();
   if (auto policy = stated_for(name, device)) {

@@ -44,6 +44,9 @@ void state_policy(const std::string& name, c10::DeviceType device, Policy policy
 // Returns what was stated, if anything was.
 std::optional<Policy> forget_policy(const std::string& name, c10::DeviceType device);
 
+// Whether a policy was stated for the node's operator, for any device.
+bool is_stated(const torch::jit::Node* node);
+
 // Changes whenever what is stated does.
 uint64_t policy_version();
 

@@ -173,6 +173,8 @@ class Finder {
     found_.scaffolding.push_back(node);
     last_enter_ = node;
     open.push_back({&instance, current_});
+    found_.boundaries.push_back(
+        {node, true, instance.device_name, instance.inside, instance.cache_enabled});
     current_.cache_enabled = instance.cache_enabled;
     if (instance.device_name) {
       found_.dynamic_enters.emplace_back(node, instance.device_name);
@@ -201,6 +203,7 @@ class Finder {
       }
     }
     found_.scaffolding.push_back(node);
+    found_.boundaries.push_back({node, false});
     current_ = open.back().before;
     here_ = nullptr;
     open.pop_back();

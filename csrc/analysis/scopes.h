@@ -61,11 +61,22 @@ struct State {
   bool operator==(const State&) const = default;
 };
 
+// Where a scope is entered or left.
+struct Boundary {
+  torch::jit::Node* node;
+  bool enters;
+  torch::jit::Value* device_name = nullptr;  // where the device is known at run time only
+  std::map<c10::DeviceType, DeviceState> inside{};
+  std::optional<bool> cache_enabled{};  // none: as it is
+};
+
 struct Scopes {
   // The state in force at a node. A scope's own nodes (see `scaffolding`) have none.
   std::unordered_map<const torch::jit::Node*, const State*> state;
   // The nodes that make up the scopes: constructors, Enter, Exit; in program order.
   std::vector<torch::jit::Node*> scaffolding;
+  // In program order.
+  std::vector<Boundary> boundaries;
   // Dynamic scopes' Enter nodes with the name of the device.
   std::vector<std::pair<torch::jit::Node*, torch::jit::Value*>> dynamic_enters;
   // What eager would warn of.

@@ -1,6 +1,21 @@
 #include "core/ambient.h"
 
+#include <memory>
+
 namespace jit_amp {
+namespace {
+
+struct Scope {
+  std::unique_ptr<Entered> entered;
+  bool other_dtype;  // than around it
+};
+
+std::vector<Scope>& entered() {
+  static thread_local std::vector<Scope> scopes;
+  return scopes;
+}
+
+}  // namespace
 
 Entered::Entered(std::vector<Setting> settings, std::optional<bool> cache_enabled)
     : cache_before_(at::autocast::is_autocast_cache_enabled()) {
@@ -26,6 +41,30 @@ Entered::~Entered() {
     autocast::set_autocast_dtype(setting->device, setting->dtype);
   }
   autocast::set_autocast_cache_enabled(cache_before_);
+}
+
+void enter_scope(const Setting& setting, std::optional<bool> cache_enabled) {
+  const bool other_dtype = setting.dtype != at::autocast::get_autocast_dtype(setting.device);
+  entered().push_back(
+      {std::make_unique<Entered>(std::vector<Setting>{setting}, cache_enabled), other_dtype});
+  if (other_dtype) {
+    at::autocast::clear_cache();
+  }
+}
+
+void exit_scope() {
+  if (entered().back().other_dtype) {
+    at::autocast::clear_cache();
+  }
+  entered().pop_back();
+}
+
+Unwinding::Unwinding() : depth_(entered().size()) {}
+
+Unwinding::~Unwinding() {
+  while (entered().size() > depth_) {
+    exit_scope();
+  }
 }
 
 Suspended::Suspended()

@@ -30,6 +30,24 @@ class Entered {
   bool cache_before_;
 };
 
+// The scopes that this thread has entered one by one, by operators of a graph. Eager's weight cache
+// forgets the dtype, and hands a scope of another dtype the casts of the one around it; here it is
+// dropped between them.
+void enter_scope(const Setting& setting, std::optional<bool> cache_enabled);
+void exit_scope();
+
+// Leaves, at its end, what was entered in between and not left: where a graph has raised.
+class Unwinding {
+ public:
+  Unwinding();
+  ~Unwinding();
+  Unwinding(const Unwinding&) = delete;
+  Unwinding& operator=(const Unwinding&) = delete;
+
+ private:
+  size_t depth_;
+};
+
 // Turns autocast off for CPU and CUDA, dtypes and cache kept, and back. A lowered graph that runs
 // under an ambient autocast holds its casts itself: the dispatcher must not add to them.
 class Suspended {

@@ -18,6 +18,11 @@
 //       Nothing; core/loops.h.
 //   jit_amp::ambient_dtype(str device) -> int
 //       torch.get_autocast_dtype(device) in the calling thread.
+//   jit_amp::enter_scope(str device, str[] devices, bool[] enabled, int[] dtypes,
+//                        bool? cache_enabled) -> ()
+//       torch.autocast's __enter__ for the device, with what stands beside its name.
+//   jit_amp::exit_scope() -> ()
+//       The __exit__ of the scope that was entered last.
 //   jit_amp::program(Program program, inputs…) -> …
 //       All of a lowered function: runtime/program.h.
 //   jit_amp::deferred[value=…]() -> int
@@ -43,6 +48,8 @@ inline const c10::Symbol unchanged = c10::Symbol::fromQualString("jit_amp::uncha
 inline const c10::Symbol carried = c10::Symbol::fromQualString("jit_amp::carried");
 inline const c10::Symbol loop_done = c10::Symbol::fromQualString("jit_amp::loop_done");
 inline const c10::Symbol ambient_dtype = c10::Symbol::fromQualString("jit_amp::ambient_dtype");
+inline const c10::Symbol enter_scope = c10::Symbol::fromQualString("jit_amp::enter_scope");
+inline const c10::Symbol exit_scope = c10::Symbol::fromQualString("jit_amp::exit_scope");
 inline const c10::Symbol program = c10::Symbol::fromQualString("jit_amp::program");
 inline const c10::Symbol deferred = c10::Symbol::fromQualString("jit_amp::deferred");
 inline const c10::Symbol hidden = c10::Symbol::fromQualString("jit_amp::hidden");

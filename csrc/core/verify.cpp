@@ -35,7 +35,7 @@ std::set<c10::Symbol> allowed(Phase phase) {
     case Phase::lowered:
     case Phase::runnable:
       found = lowered;
-      found.insert({ops::ambient_dtype, ops::loop_done});
+      found.insert({ops::ambient_dtype, ops::loop_done, ops::enter_scope, ops::exit_scope});
       break;
     case Phase::exported:
     case Phase::decided:

@@ -4,6 +4,7 @@
 
 #include "core/ambient.h"
 #include "core/loops.h"
+#include "passes/enter_scopes.h"
 #include "passes/flatten.h"
 #include "passes/fold_constants.h"
 #include "passes/for_interpreter.h"
@@ -34,6 +35,11 @@ bool run_lower(Context& c) {
   return lower(c.graph, c.scopes, c.entry, c.product);
 }
 
+bool run_enter_scopes(Context& c) {
+  c.scopes = find_scopes(*c.graph, c.entry);
+  return enter_scopes(*c.graph, c.scopes);
+}
+
 bool run_share_casts(Context& c) { return share_casts(c.graph); }
 
 // As outside any autocast: what is computed here is computed once, for all calls.
@@ -55,6 +61,19 @@ const std::vector<Pass>& lowering() {
       {"fix_attributes", run_fix_attributes, Phase::flat, Phase::flat},
       {"lower", run_lower, Phase::flat, Phase::lowered},
       {"share_casts", run_share_casts, Phase::lowered, Phase::lowered, /*is_optional=*/true},
+  };
+  return passes;
+}
+
+const std::vector<Pass>& recording() {
+  static const auto& passes = *new std::vector<Pass>{
+      {"flatten", run_flatten, Phase::source, Phase::inlined},
+      {"name_convolutions", run_name_convolutions, Phase::inlined, Phase::inlined},
+      {"mark_loops", run_mark_loops, Phase::inlined, Phase::flat},
+      {"fold_constants", run_fold_constants, Phase::flat, Phase::flat},
+      {"fix_attributes", run_fix_attributes, Phase::flat, Phase::flat},
+      {"enter_scopes", run_enter_scopes, Phase::flat, Phase::lowered},
+      {"for_interpreter", run_for_interpreter, Phase::lowered, Phase::runnable},
   };
   return passes;
 }

@@ -14,4 +14,7 @@ const std::vector<Pass>& lowering();
 // From lowered to runnable.
 const std::vector<Pass>& running();
 
+// From source to runnable where gradients are recorded: the scopes are entered as the graph runs.
+const std::vector<Pass>& recording();
+
 }  // namespace jit_amp

@@ -158,6 +158,32 @@ const torch::jit::RegisterOperators operators({
     Operator(
         "jit_amp::loop_done() -> ()", [](Stack&) {}, c10::AliasAnalysisKind::CONSERVATIVE),
     Operator(
+        "jit_amp::enter_scope(str device, str[] devices, bool[] enabled, int[] dtypes, bool? "
+        "cache_enabled) -> ()",
+        [](Stack& stack) {
+          const auto cache = torch::jit::pop(stack).toOptional<bool>();
+          const auto dtypes = torch::jit::pop(stack).toIntVector();
+          const auto enabled = torch::jit::pop(stack).toBoolList();
+          const auto devices = torch::jit::pop(stack).toListRef().vec();
+          const auto device = torch::jit::pop(stack).toStringRef();
+          for (size_t i = 0; i < devices.size(); ++i) {
+            if (devices[i].toStringRef() == device) {
+              enter_scope(
+                  {c10::Device(device).type(), enabled[i], static_cast<ScalarType>(dtypes[i])},
+                  cache);
+              return;
+            }
+          }
+          TORCH_CHECK(false,
+                      "jit_amp: a scripted torch.autocast whose device_type is known at run time "
+                      "can be for 'cpu' or 'cuda', not for '",
+                      device, "'");
+        },
+        c10::AliasAnalysisKind::CONSERVATIVE),
+    Operator(
+        "jit_amp::exit_scope() -> ()", [](Stack&) { exit_scope(); },
+        c10::AliasAnalysisKind::CONSERVATIVE),
+    Operator(
         "jit_amp::known_device(str name) -> ()",
         [](Stack& stack) {
           const auto name = torch::jit::pop(stack).toStringRef();

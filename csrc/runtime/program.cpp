@@ -1,6 +1,7 @@
 #include "runtime/program.h"
 
 #include <ATen/autocast_mode.h>
+#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 #include <torch/csrc/python_headers.h>
@@ -14,6 +15,7 @@
 #include "core/error.h"
 #include "core/graphs.h"
 #include "core/ignored.h"
+#include "passes/enter_scopes.h"
 #include "pipelines/script.h"
 #include "runtime/kernels.h"
 
@@ -36,8 +38,47 @@ State entry_state(Ambient ambient) {
 // Of one function; the oldest goes.
 constexpr size_t kVariants = 16;
 
-size_t index(Ambient ambient) {
+size_t kind_of(Ambient ambient) {
   return static_cast<size_t>(ambient.cpu) + 2 * static_cast<size_t>(ambient.cuda);
+}
+
+// Whether a tensor in the value requires grad, a module's tensors and its submodules' included.
+bool requires_grad(const c10::IValue& value) {
+  const auto any = [](const auto& values) {
+    return std::any_of(values.begin(), values.end(),
+                       [](const auto& each) { return requires_grad(each); });
+  };
+  if (value.isTensor()) {
+    return value.toTensor().requires_grad();
+  }
+  if (value.isObject()) {
+    return any(value.toObjectRef().slots());
+  }
+  if (value.isTuple()) {
+    return any(value.toTupleRef().elements());
+  }
+  if (value.isTensorList() || value.isList()) {
+    return any(value.toListRef());
+  }
+  if (value.isGenericDict()) {
+    const auto dict = value.toGenericDict();
+    return std::any_of(dict.begin(), dict.end(),
+                       [](const auto& item) { return requires_grad(item.value()); });
+  }
+  return false;
+}
+
+// Whether the graph makes tensors that require grad, of ones that do not.
+bool makes_leaves(Graph& graph) {
+  const auto nodes = all_nodes(graph);
+  return std::any_of(nodes.begin(), nodes.end(), [](const Node* node) {
+    const at::Tensor* constant = tensor_in(node);
+    const auto* schema = node->maybeSchema();
+    const auto argument =
+        schema ? schema->argumentIndexWithName("requires_grad") : std::optional<int>();
+    return (constant && constant->requires_grad()) || is_call(node) ||
+           (argument && constant_as<bool>(node->input(*argument)) != false);
+  });
 }
 
 // All programs there are, by their source graphs.
@@ -136,6 +177,21 @@ std::shared_ptr<Graph> lowered_graph(GraphFunction& function, const ObjectPtr& s
   });
 }
 
+std::shared_ptr<Graph> recording_graph(GraphFunction& function, const ObjectPtr& self,
+                                       std::vector<Read>* reads) {
+  const Turn turn;
+  return refusing_unfit_graphs([&]() -> std::shared_ptr<Graph> {
+    Context context;
+    context.function = &function;
+    context.self = self;
+    run_pipeline(recording(), context);
+    if (reads) {
+      *reads = std::move(context.reads);
+    }
+    return can_enter_scopes(*context.graph) ? context.graph : nullptr;
+  });
+}
+
 void own(const StrongFunctionPtr& function) {
   const std::lock_guard<std::mutex> lock(units().mutex);
   auto& owners = units().owners;
@@ -180,26 +236,30 @@ bool Program::Variant::holds_on(const ObjectPtr& module) const {
                      [&](const Read& read) { return read.holds_on(module); });
 }
 
-Program::Lowered Program::find(const ObjectPtr& self, Ambient ambient) {
+Program::Lowered Program::find(const ObjectPtr& self, size_t kind) {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const Variant& variant : variants_) {
     if (variant.holds_on(self)) {
-      return variant.lowered[index(ambient)];
+      return variant.lowered[kind];
     }
   }
   return {};
 }
 
-Program::Lowered Program::make(const ObjectPtr& self, Ambient ambient, bool with_code) {
+Program::Lowered Program::make(const ObjectPtr& self, size_t kind, bool with_code) {
   const Turn turn;
   const uint64_t version = ignored_version(), policies = policy_version();
-  Lowered made = find(self, ambient);  // another thread's may be there by now
-  const bool is_new = !made.graph;
+  Lowered made = find(self, kind);  // another thread's may be there by now
+  const bool is_new = !made.is_made;
   std::vector<Read> reads;
   if (is_new) {
-    made.graph = lowered_graph(source_, self, ambient, &reads);
+    made.graph = kind == kRecording
+                     ? recording_graph(source_, self, &reads)
+                     : lowered_graph(source_, self, {(kind & 1) != 0, (kind & 2) != 0}, &reads);
+    made.is_made = true;
+    made.makes_leaves = made.graph && makes_leaves(*made.graph);
   }
-  if (with_code && !made.code) {
+  if (with_code && made.graph && !made.code) {
     made.code = refusing_unfit_graphs([&] { return Code(made.graph, source_.name()); });
     const auto nodes = all_nodes(*made.graph);
     if (std::any_of(nodes.begin(), nodes.end(),
@@ -228,7 +288,7 @@ Program::Lowered Program::make(const ObjectPtr& self, Ambient ambient, bool with
     variants_.push_back({version, policies, only.get(), Weak(only), std::move(reads), {}});
     variant = std::prev(variants_.end());
   }
-  variant->lowered[index(ambient)] = made;
+  variant->lowered[kind] = made;
   return made;
 }
 
@@ -238,15 +298,34 @@ ObjectPtr Program::self_of(const Stack& stack, size_t inputs) const {
   return is_method ? peek(stack, 0, inputs).toObject() : nullptr;
 }
 
-void Program::prepare(const ObjectPtr& self) { (void)make(self, {false, false}, false); }
+void Program::prepare(const ObjectPtr& self) { (void)make(self, kind_of({false, false}), false); }
+
+Program::Lowered Program::of_kind(const ObjectPtr& self, size_t kind) {
+  const Lowered found = find(self, kind);
+  return found.is_made && (found.code || !found.graph) ? found : make(self, kind, true);
+}
 
 void Program::run(Stack& stack, size_t inputs) {
   const Ambient ambient{at::autocast::is_autocast_enabled(at::kCPU),
                         at::autocast::is_autocast_enabled(at::kCUDA)};
+  // Not in the thread of a task, whose autocast state is not its caller's: one without Python.
+  const bool with_gradients = at::GradMode::is_enabled() && PyGILState_GetThisThreadState();
+  const auto arguments = last(stack, inputs);
+  bool records = with_gradients && std::any_of(arguments.begin(), arguments.end(), requires_grad);
   auto self = self_of(stack, inputs);
-  Lowered lowered = find(self, ambient);
-  if (!lowered.code) {
-    lowered = make(self, ambient, true);
+  Lowered lowered;
+  if (!records) {
+    lowered = of_kind(self, kind_of(ambient));
+    records = with_gradients && lowered.makes_leaves;
+  }
+  if (records) {
+    if (const Lowered recording = of_kind(self, kRecording); recording.graph) {
+      self = nullptr;
+      const Unwinding scopes;
+      run_here(*recording.code, stack, inputs);
+      return;
+    }
+    lowered = of_kind(self, kind_of(ambient));
   }
   self = nullptr;
   std::optional<Suspended> off;  // the lowered graph holds the ambient's casts

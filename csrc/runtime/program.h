@@ -2,10 +2,11 @@
 //
 // The optimized graph of a lowered function is one node, `jit_amp::program`, whatever the ambient
 // autocast is. Its first input is a Program: the function's source graph, and the lowered graphs
-// that calls have needed so far, one per ambient state (off, on for CPU, for CUDA, for both) and
-// per value of the attributes that scopes read. A graph is lowered when it is first needed. It
-// serves all modules of the function's class, and keeps none of them alive: not a weak pointer
-// either, for which PyTorch would keep a module's weights.
+// that calls have needed so far, one per ambient state (off, on for CPU, for CUDA, for both), one
+// for calls whose gradients are recorded (passes/enter_scopes.h), and each of these per value of
+// the attributes that scopes read. A graph is lowered when it is first needed. It serves all
+// modules of the function's class, and keeps none of them alive: not a weak pointer either, for
+// which PyTorch would keep a module's weights.
 //
 // Safe to call from several threads. One thread lowers at a time; the others wait or run.
 #pragma once
@@ -53,6 +54,12 @@ std::shared_ptr<torch::jit::Graph> lowered_graph(torch::jit::GraphFunction& func
 // Says which unit owns a function that is not PyTorch's: programs that call the function keep it.
 void own(const torch::jit::StrongFunctionPtr& function);
 
+// The graph that it runs where gradients are recorded, whatever the ambient state is; null if it
+// has to run the other one.
+std::shared_ptr<torch::jit::Graph> recording_graph(torch::jit::GraphFunction& function,
+                                                   const torch::jit::ObjectPtr& self,
+                                                   std::vector<Read>* reads = nullptr);
+
 class Program : public torch::CustomClassHolder {
  public:
   explicit Program(const torch::jit::GraphFunction& function);
@@ -75,10 +82,16 @@ class Program : public torch::CustomClassHolder {
   std::shared_ptr<torch::jit::Graph> graph();
 
  private:
+  // What a call may need: a graph for an ambient state, or for recording gradients.
+  static constexpr size_t kRecording = 4;
+  static constexpr size_t kKinds = 5;
+
   // A lowered graph, and what the interpreter makes of it once it is called.
   struct Lowered {
-    std::shared_ptr<torch::jit::Graph> graph;
+    bool is_made = false;
+    std::shared_ptr<torch::jit::Graph> graph;  // null: there is none of that kind
     std::optional<torch::jit::Code> code;
+    bool makes_leaves = false;  // it makes tensors that require grad
   };
 
   // The lowered graphs for modules on which these attributes are what they were; for a function,
@@ -90,15 +103,16 @@ class Program : public torch::CustomClassHolder {
     const c10::ivalue::Object* self;  // null at version 0
     c10::weak_intrusive_ptr<c10::ivalue::Object> alive;
     std::vector<Read> reads;
-    std::array<Lowered, 4> lowered;
+    std::array<Lowered, kKinds> lowered;
 
     bool may_hold() const;
     bool holds_on(const torch::jit::ObjectPtr& self) const;
   };
 
-  // What holds now for this module and state; empty where nothing does yet.
-  Lowered find(const torch::jit::ObjectPtr& self, Ambient ambient);
-  Lowered make(const torch::jit::ObjectPtr& self, Ambient ambient, bool with_code);
+  // What holds now for this module; not made where nothing does yet.
+  Lowered find(const torch::jit::ObjectPtr& self, size_t kind);
+  Lowered make(const torch::jit::ObjectPtr& self, size_t kind, bool with_code);
+  Lowered of_kind(const torch::jit::ObjectPtr& self, size_t kind);
   torch::jit::ObjectPtr self_of(const torch::jit::Stack& stack, size_t inputs) const;
 
   torch::jit::GraphFunction source_;  // shares its graph with the function

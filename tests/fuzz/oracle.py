@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any, cast
 
 import torch
-from artefact import casts_at_run_time
+from artefact import casts_at_run_time, same
 from jit.support import AMBIENTS, autocast_state, fresh, imported, tensors_of
 from torch import Tensor, nn
 
@@ -291,7 +291,8 @@ def _restore(state: tuple[Any, ...]) -> None:
     torch.clear_autocast_cache()
 
 
-def compare_runs(actual: _Run, expected: _Run, where: str) -> None:
+def compare_runs(actual: _Run, expected: _Run, where: str, exact: bool = False) -> None:
+    """`exact`: gradients too are the same bit for bit."""
     if expected.raised is not None or actual.raised is not None:
         if actual.raised is None:
             raise Difference("raises in eager only", f"{where}: {expected.raised}", expected.line)
@@ -311,10 +312,10 @@ def compare_runs(actual: _Run, expected: _Run, where: str) -> None:
     if actual.state_kept != expected.state_kept:
         raise Difference("state of the thread", f"{where}: not the same after the call")
     if expected.gradients is not None and actual.gradients is not None:
-        _compare_gradients(actual, expected, where)
+        _compare_gradients(actual, expected, where, exact)
 
 
-def _compare_gradients(actual: _Run, expected: _Run, where: str) -> None:
+def _compare_gradients(actual: _Run, expected: _Run, where: str, exact: bool) -> None:
     if actual.raised_backward or expected.raised_backward:
         # TorchScript drops a write that nobody reads, and has operators for numbers, which save
         # nothing for the backward: so it may go on.
@@ -336,6 +337,11 @@ def _compare_gradients(actual: _Run, expected: _Run, where: str) -> None:
             raise Difference(
                 "gradients' dtype", f"{where}, {name}: {ours[name].dtype}, eager {gradient.dtype}"
             )
+        if exact:
+            if not same(ours[name], gradient):
+                off = (ours[name] - gradient).abs().max().item()
+                raise Difference("gradients", f"{where}, {name}: not the same, off by {off:.3g}")
+            continue
         if not gradient.isfinite().all():
             continue
         largest = gradient.abs().max().item()
@@ -454,12 +460,13 @@ class _Checker:
         if self.is_module:
             scripted.owner, scripted.like = cast(nn.Module, scripted.function), made
         raised = None
+        exact = "torch.jit.fork" not in self.program.source  # tasks have casts in their graphs
         for ambient in self.program.ambients:
             for call in range(CALLS):
                 expected = reference.run(self.inputs, ambient)
                 raised = raised or expected.raised
                 actual = scripted.run(self.inputs, ambient)
-                compare_runs(actual, expected, f"ambient {ambient}, call {call + 1}")
+                compare_runs(actual, expected, f"ambient {ambient}, call {call + 1}", exact)
         return raised
 
     @torch.no_grad()
