@@ -10,6 +10,8 @@ struct Scope {
   bool other_dtype;  // than around it
 };
 
+thread_local bool cache_at_first = true;  // as the innermost graph that enters scopes found it
+
 std::vector<Scope>& entered() {
   static thread_local std::vector<Scope> scopes;
   return scopes;
@@ -45,8 +47,9 @@ Entered::~Entered() {
 
 void enter_scope(const Setting& setting, std::optional<bool> cache_enabled) {
   const bool other_dtype = setting.dtype != at::autocast::get_autocast_dtype(setting.device);
-  entered().push_back(
-      {std::make_unique<Entered>(std::vector<Setting>{setting}, cache_enabled), other_dtype});
+  entered().push_back({std::make_unique<Entered>(std::vector<Setting>{setting},
+                                                 cache_enabled.value_or(cache_at_first)),
+                       other_dtype});
   if (other_dtype) {
     at::autocast::clear_cache();
   }
@@ -59,12 +62,15 @@ void exit_scope() {
   entered().pop_back();
 }
 
-Unwinding::Unwinding() : depth_(entered().size()) {}
+Unwinding::Unwinding() : depth_(entered().size()), cache_around_(cache_at_first) {
+  cache_at_first = at::autocast::is_autocast_cache_enabled();
+}
 
 Unwinding::~Unwinding() {
   while (entered().size() > depth_) {
     exit_scope();
   }
+  cache_at_first = cache_around_;
 }
 
 Suspended::Suspended()

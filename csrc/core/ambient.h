@@ -30,13 +30,14 @@ class Entered {
   bool cache_before_;
 };
 
-// The scopes that this thread has entered one by one, by operators of a graph. Eager's weight cache
+// The scopes that this thread has entered one by one, by operators of a graph; without
+// `cache_enabled`, the cache is as it was when the graph began. Eager's weight cache
 // forgets the dtype, and hands a scope of another dtype the casts of the one around it; here it is
 // dropped between them.
 void enter_scope(const Setting& setting, std::optional<bool> cache_enabled);
 void exit_scope();
 
-// Leaves, at its end, what was entered in between and not left: where a graph has raised.
+// Around a graph that enters scopes: leaves what it has entered and not left, where it has raised.
 class Unwinding {
  public:
   Unwinding();
@@ -46,6 +47,7 @@ class Unwinding {
 
  private:
   size_t depth_;
+  bool cache_around_;  // what a graph around this one began with
 };
 
 // Turns autocast off for CPU and CUDA, dtypes and cache kept, and back. A lowered graph that runs

@@ -40,7 +40,8 @@ std::vector<Known> inputs_by_type(const Graph& graph) {
 }
 
 const Pass& find(const std::string& name) {
-  for (const auto* table : {&lowering(), &running(), &exporting(), &deciding(), &sealing()}) {
+  for (const auto* table : {&flattening(), &lowering(), &running(), &recording(), &exporting(),
+                            &deciding(), &sealing()}) {
     for (const Pass& pass : *table) {
       if (pass.name == name) {
         return pass;

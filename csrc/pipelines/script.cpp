@@ -52,13 +52,19 @@ bool run_for_interpreter(Context& c) { return for_interpreter(*c.graph); }
 
 }  // namespace
 
-const std::vector<Pass>& lowering() {
+const std::vector<Pass>& flattening() {
   static const auto& passes = *new std::vector<Pass>{
       {"flatten", run_flatten, Phase::source, Phase::inlined},
       {"name_convolutions", run_name_convolutions, Phase::inlined, Phase::inlined},
       {"mark_loops", run_mark_loops, Phase::inlined, Phase::flat},
       {"fold_constants", run_fold_constants, Phase::flat, Phase::flat},
       {"fix_attributes", run_fix_attributes, Phase::flat, Phase::flat},
+  };
+  return passes;
+}
+
+const std::vector<Pass>& lowering() {
+  static const auto& passes = *new std::vector<Pass>{
       {"lower", run_lower, Phase::flat, Phase::lowered},
       {"share_casts", run_share_casts, Phase::lowered, Phase::lowered, /*is_optional=*/true},
   };
@@ -67,11 +73,6 @@ const std::vector<Pass>& lowering() {
 
 const std::vector<Pass>& recording() {
   static const auto& passes = *new std::vector<Pass>{
-      {"flatten", run_flatten, Phase::source, Phase::inlined},
-      {"name_convolutions", run_name_convolutions, Phase::inlined, Phase::inlined},
-      {"mark_loops", run_mark_loops, Phase::inlined, Phase::flat},
-      {"fold_constants", run_fold_constants, Phase::flat, Phase::flat},
-      {"fix_attributes", run_fix_attributes, Phase::flat, Phase::flat},
       {"enter_scopes", run_enter_scopes, Phase::flat, Phase::lowered},
       {"for_interpreter", run_for_interpreter, Phase::lowered, Phase::runnable},
   };

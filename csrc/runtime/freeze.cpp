@@ -80,6 +80,7 @@ void lower_methods(const Module& module, const std::vector<Kept>& methods,
     context.self = submodule(module, kept.path)._ivalue();
     context.product = Product::exported;
     refusing_unfit_graphs([&] {
+      run_pipeline(flattening(), context);
       run_pipeline(lowering(), context);
       check_not_preserved(context.reads, preserved_attrs);
       run_pipeline(exporting(), context);

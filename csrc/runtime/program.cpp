@@ -163,6 +163,7 @@ std::shared_ptr<Graph> lowered_graph(GraphFunction& function, const ObjectPtr& s
     context.function = &function;
     context.self = self;
     context.entry = entry_state(ambient);
+    run_pipeline(flattening(), context);
     run_pipeline(lowering(), context);
     if (!context.entry.active()) {
       for (const std::string& warning : context.scopes.warnings) {
@@ -184,11 +185,15 @@ std::shared_ptr<Graph> recording_graph(GraphFunction& function, const ObjectPtr&
     Context context;
     context.function = &function;
     context.self = self;
-    run_pipeline(recording(), context);
+    run_pipeline(flattening(), context);
     if (reads) {
       *reads = std::move(context.reads);
     }
-    return can_enter_scopes(*context.graph) ? context.graph : nullptr;
+    if (!can_enter_scopes(*context.graph)) {
+      return nullptr;
+    }
+    run_pipeline(recording(), context);
+    return context.graph;
   });
 }
 
