@@ -1,13 +1,15 @@
 #include "core/ambient.h"
 
+#include <map>
 #include <memory>
+#include <utility>
 
 namespace jit_amp {
 namespace {
 
 struct Scope {
   std::unique_ptr<Entered> entered;
-  bool other_dtype;  // than around it
+  bool other_dtype;  // than that of a scope around or before it
 };
 
 thread_local bool cache_at_first = true;  // as the innermost graph that enters scopes found it
@@ -15,6 +17,16 @@ thread_local bool cache_at_first = true;  // as the innermost graph that enters 
 std::vector<Scope>& entered() {
   static thread_local std::vector<Scope> scopes;
   return scopes;
+}
+
+// Whether the cache may have casts to another dtype: of the scope around, or of one before it.
+bool is_of_another_dtype(const Setting& setting) {
+  static thread_local std::map<c10::DeviceType, c10::ScalarType> last;
+  auto [known, is_new] = last.emplace(setting.device, setting.dtype);
+  const auto before = std::exchange(known->second, setting.dtype);
+  return at::autocast::is_autocast_enabled(setting.device)
+             ? setting.dtype != at::autocast::get_autocast_dtype(setting.device)
+             : !is_new && setting.dtype != before;
 }
 
 }  // namespace
@@ -46,7 +58,7 @@ Entered::~Entered() {
 }
 
 void enter_scope(const Setting& setting, std::optional<bool> cache_enabled) {
-  const bool other_dtype = setting.dtype != at::autocast::get_autocast_dtype(setting.device);
+  const bool other_dtype = setting.enabled && is_of_another_dtype(setting);
   entered().push_back({std::make_unique<Entered>(std::vector<Setting>{setting},
                                                  cache_enabled.value_or(cache_at_first)),
                        other_dtype});

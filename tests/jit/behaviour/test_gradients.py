@@ -225,7 +225,7 @@ def test_checkpointing(use_reentrant: bool) -> None:
     found = []
     for each in (module, jit_amp.script(copy.deepcopy(module))):
         given = x.clone().requires_grad_()
-        # TorchScript's interpreter makes an error of the exception that stops a recomputation early.
+        # TorchScript makes an error of the exception that stops a recomputation early.
         with torch.utils.checkpoint.set_checkpoint_early_stop(False):
             result = checkpoint(each, given, use_reentrant=use_reentrant)
         result.sum().backward()
