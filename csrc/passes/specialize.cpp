@@ -150,7 +150,65 @@ bool evaluate_all(Graph& body) {
   return changed;
 }
 
+// Constant tensors as inputs of the body, but for those who ask them something: what is computed of
+// them has no casts yet, and is not to be computed now.
+class Hidden {
+ public:
+  explicit Hidden(Graph& body) : body_(body), first_(body.inputs().size()) {
+    for (Node* node : all_nodes(body)) {
+      const auto constant =
+          node->kind() == prim::Constant ? toIValue(node->output()) : std::nullopt;
+      if (!constant || !(constant->isTensor() || constant->isTensorList())) {
+        continue;
+      }
+      Value* hidden = nullptr;
+      const auto uses = node->output()->uses();
+      for (const Use& use : uses) {
+        if (!asks(use.user)) {
+          hidden = hidden ? hidden : hide(node);
+          use.user->replaceInput(use.offset, hidden);
+        }
+      }
+    }
+  }
+
+  ~Hidden() {
+    const WithInsertPoint begin(*body_.nodes().begin());
+    for (size_t i = constants_.size(); i > 0; --i) {
+      Value* hidden = body_.inputs()[first_ + i - 1];
+      if (hidden->hasUses()) {
+        hidden->replaceAllUsesWith(body_.insertConstant(constants_[i - 1]));
+      }
+      body_.eraseInput(first_ + i - 1);
+    }
+  }
+
+  Hidden(const Hidden&) = delete;
+  Hidden& operator=(const Hidden&) = delete;
+
+ private:
+  // Whether a node gives nothing but numbers, sizes and the like.
+  static bool asks(const Node* node) {
+    const auto outputs = node->outputs();
+    const auto is_no_tensor = [](const Value* output) {
+      return is_plain(output->type()) || output->type()->isSubtypeOf(*c10::ListType::ofInts());
+    };
+    return node->blocks().empty() && !outputs.empty() && node->maybeSchema() &&
+           std::all_of(outputs.begin(), outputs.end(), is_no_tensor);
+  }
+
+  Value* hide(const Node* constant) {
+    constants_.push_back(*toIValue(constant->output()));
+    return body_.addInput()->setType(constant->output()->type());
+  }
+
+  Graph& body_;
+  size_t first_;
+  std::vector<c10::IValue> constants_;
+};
+
 void fold(std::shared_ptr<Graph>& body) {
+  const Hidden tensors(*body);
   LowerSimpleTuples(body);
   mark_loops(*body);
   while (ConstantPropagation(body)) {  // once does not find all

@@ -697,3 +697,29 @@ def test_bilinear(bias: bool, tmp_path: Path) -> None:
         for n in (4, 1)
     ]
     assert assert_as_eager(BilinearOf(), given, tmp_path) >= {FLOAT, BF16, HALF, DOUBLE}
+
+
+class OfConstants(nn.Module):
+    """Composites all of whose operands are part of the artefact."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrix, self.vector = torch.randn(4, 4), torch.randn(4)
+        self.cell, self.bilinear = nn.LSTMCell(4, 4), nn.Bilinear(4, 4, 4)
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            inner = torch.inner(self.matrix, self.vector)
+            hidden, cell = self.cell(self.matrix)
+            product = torch.linalg.multi_dot([self.matrix, self.matrix, x])
+            return inner, hidden, cell, product, self.bilinear(self.matrix, self.matrix)
+
+
+@pytest.mark.parametrize("with_example", [False, True])
+def test_a_composite_of_constants_is_cast_before_it_is_computed(with_example: bool) -> None:
+    module, x = OfConstants().eval().requires_grad_(False), torch.randn(4, 4)
+    artefact = jit_amp.freeze(
+        module, optimize_numerics=False, example_inputs=(x,) if with_example else None
+    )
+    for _ in range(3):
+        assert_same(artefact(x), module(x), "an artefact")
