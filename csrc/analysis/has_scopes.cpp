@@ -63,12 +63,15 @@ bool HasScopes::look(Graph& graph) {
       if (const auto interface = node->input(0)->type()->cast<c10::InterfaceType>()) {
         return !interface->is_module() && behind(*interface);
       }
+      if (!node->input(0)->type()->cast<c10::ClassType>()) {
+        return true;  // malformed: lowering refuses it
+      }
       auto* method = tryToGraphFunction(node);
       return method && (*this)(*method);
     }
     if (node->kind() == prim::CreateObject) {  // which may be called through an interface
-      const auto cls = node->output()->type()->expect<c10::ClassType>();
-      return is_autocast_class(cls) || methods(*cls);
+      const auto cls = node->output()->type()->cast<c10::ClassType>();
+      return !cls || is_autocast_class(cls) || methods(*cls);
     }
     if (node->kind() == prim::Enter) {
       return is_autocast_class(node->input()->type());
