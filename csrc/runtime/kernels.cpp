@@ -25,13 +25,25 @@ optional<c10::DeviceType> eligible_on(const Tensor& x) {
   return std::nullopt;
 }
 
+// Whether eager would keep the cast of this tensor in its cache (cached_cast in
+// ATen/autocast_mode.cpp).
+bool is_cached(const Tensor& x, ScalarType target) {
+  return target != at::kFloat && x.scalar_type() == at::kFloat && x.requires_grad() &&
+         x.is_leaf() && !x.is_view() && at::autocast::is_autocast_cache_enabled();
+}
+
 Tensor cast(const Tensor& x, optional<ScalarType> cpu, optional<ScalarType> cuda) {
   const auto device = eligible_on(x);
   if (!device) {
     return x;
   }
   const auto target = *device == c10::DeviceType::CPU ? cpu : cuda;
-  return target && *target != x.scalar_type() ? x.to(*target) : x;
+  if (!target || *target == x.scalar_type()) {
+    return x;
+  }
+  // Casts in eager's cache require grad under no_grad too, and matmul takes another kernel then.
+  const at::AutoGradMode mode(at::GradMode::is_enabled() || is_cached(x, *target));
+  return x.to(*target);
 }
 
 optional<Tensor> cast_optional(const optional<Tensor>& x, optional<ScalarType> cpu,

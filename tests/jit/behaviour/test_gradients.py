@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -277,3 +278,74 @@ def test_without_gradients_casts_are_in_the_graph(mode: Callable[[], Any]) -> No
     with mode():
         for _ in range(3):
             assert_same(scripted(x), module(x), str(mode))
+
+
+class Projected(nn.Module):
+    """Products of a weight with what is not contiguous: matmul asks whether the weight requires
+    grad."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 8))
+        self.inner = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            h = self.inner(x).transpose(0, 1)
+            return torch.matmul(h, self.weight), torch.matmul(self.weight, h.transpose(1, 2))
+
+
+@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.parametrize("requires_grad", [True, False])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_matmul_takes_eagers_kernel(
+    mode: Callable[[], Any], requires_grad: bool, cached: bool
+) -> None:
+    module = Projected().requires_grad_(requires_grad)
+    scripted = jit_amp.script(copy.deepcopy(module))
+    strides = set()
+    for n in (1, 2, 7):
+        x = torch.randn(1, n, 8)
+        with mode(), torch.autocast("cpu", enabled=False, cache_enabled=cached):
+            expected = module(x)
+            for _ in range(3):
+                actual = scripted(x)
+                assert_same(actual, expected, f"{n} rows")
+                assert [y.stride() for y in actual] == [y.stride() for y in expected]
+        strides.add(tuple(y.stride() for y in expected))
+    assert strides
+
+
+class Once(nn.Module):
+    """Weights that are used once: PyTorch's cache of casts is one for all threads, and any thread
+    that leaves its scope empties it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.second(torch.relu(self.first(x)))
+
+
+def test_threads_with_a_replica_each() -> None:
+    """As torch.nn.DataParallel's: each has its own autocast state and gradient mode."""
+    module, inputs = Once(), [torch.randn(2, 8) for _ in range(4)]
+    scripted = jit_amp.script(copy.deepcopy(module))
+
+    def slopes(each: nn.Module, i: int) -> list[Any]:
+        found = []
+        with AMBIENTS["cpu" if i % 2 else "none"](), torch.set_grad_enabled(i != 3):
+            for _ in range(20):
+                result = each(inputs[i]).float().pow(2).sum()
+                found.append(result)
+                if i != 3:
+                    found += torch.autograd.grad(result, list(each.parameters()))
+        return found
+
+    expected = [slopes(copy.deepcopy(module), i) for i in range(4)]
+    replicas = [copy.deepcopy(scripted) for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        actual = list(pool.map(slopes, replicas, range(4)))
+    assert_same(actual, expected, "four threads")
