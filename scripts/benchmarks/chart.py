@@ -1,4 +1,4 @@
-"""Draws the table of `speed.py` as a chart."""
+"""Draws the tables of `speed.py` and `training.py` as charts."""
 
 from __future__ import annotations
 
@@ -50,4 +50,41 @@ def draw(results: dict[str, dict[str, float | str]], limit: str, path: Path) -> 
         if axis not in axes[:, 0]:
             axis.set_yticklabels([])
     figure.supxlabel("times as fast as eager autocast", fontsize=9)
+    figure.savefig(path, dpi=110)
+
+
+def draw_steps(results: dict[str, dict[str, tuple[float, float, float, float] | str]], path: Path):
+    """One panel a model: what a training step takes in each form, eager autocast's being 1.
+
+    Args:
+        results: by model and form: the lower quartile, median and upper quartile of the time, and
+            the memory; a text where the form fails.
+        path: of the PNG.
+    """
+    figure, axes = pyplot.subplots(
+        2, -(-len(results) // 2), figsize=(11, 6), layout="constrained", squeeze=False, sharex=True
+    )
+    for axis in axes.flat[len(results) :]:
+        axis.set_axis_off()
+    for axis, (model, forms) in zip(axes.flat, results.items(), strict=False):
+        for y, (form, found) in enumerate(forms.items()):
+            color = OURS if form.startswith("jit_amp") else PEERS
+            if isinstance(found, str):
+                axis.text(0.02, y, "fails", va="center", fontsize=8)
+                continue
+            low, median, high, memory = found
+            axis.barh(y, median, color=color)
+            axis.plot([low, high], [y, y], color=LIMIT, linewidth=1)
+            text = f"  {median:.2f}, memory {memory:.2f}"
+            axis.text(max(median, high), y, text, va="center", fontsize=8)
+        axis.axvline(1.0, color=LIMIT, linestyle="--", linewidth=1)
+        axis.set_yticks(range(len(forms)), list(forms))
+        axis.invert_yaxis()
+        axis.set_title(model, fontsize=10, loc="left")
+        axis.tick_params(axis="both", labelsize=8, length=0)
+        axis.spines[["top", "right", "left"]].set_visible(False)
+        axis.margins(x=0.45)
+        if axis not in axes[:, 0]:
+            axis.set_yticklabels([])
+    figure.supxlabel("time of a step, eager autocast = 1; the lines are quartiles", fontsize=9)
     figure.savefig(path, dpi=110)

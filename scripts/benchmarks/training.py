@@ -14,6 +14,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import models
@@ -90,7 +91,10 @@ class Step:
         return highest - lowest
 
 
-def measure(name: str, forms: list[str], rounds: int) -> None:
+def measure(
+    name: str, forms: list[str], rounds: int
+) -> dict[str, tuple[float, float, float, float] | str]:
+    """Prints a model's table; returns quartiles of the time, and the memory, by form."""
     make, shape = CASES[name]
     torch.manual_seed(0)
     model = InBfloat16(make().train())
@@ -113,10 +117,12 @@ def measure(name: str, forms: list[str], rounds: int) -> None:
         for form in steps:
             ratios[form].append(took[form] / took["eager"])
     peak = steps["eager"].peak()
+    found: dict[str, tuple[float, float, float, float] | str] = {}
     print(f"\n{name}\n{'':18}{'time':>7}  {'quartiles':14}{'memory':>7}")
     for form in forms:
         if form in failed:
             print(f"{form:18}   fails: {failed[form]}")
+            found[form] = failed[form]
             continue
         quarters = statistics.quantiles(ratios[form], n=4)
         memory = steps[form].peak() / peak
@@ -124,6 +130,8 @@ def measure(name: str, forms: list[str], rounds: int) -> None:
             f"{form:18}{quarters[1]:7.3f}  {quarters[0]:.3f} to {quarters[2]:.3f}{memory:8.3f}",
             flush=True,
         )
+        found[form] = (quarters[0], quarters[1], quarters[2], memory)
+    return found
 
 
 def main() -> None:
@@ -131,11 +139,18 @@ def main() -> None:
     arguments.add_argument("--models", nargs="*", default=[*CASES], choices=[*CASES])
     arguments.add_argument("--forms", nargs="*", default=[*FORMS], choices=[*FORMS])
     arguments.add_argument("--rounds", type=int, default=30)
+    arguments.add_argument("--chart", type=Path, help="draw the tables there, as a PNG")
     given = arguments.parse_args()
     torch.set_num_threads(1)
     print(f"torch {torch.__version__}, one thread; ratios to eager autocast")
+    forms = ["eager", *[form for form in given.forms if form != "eager"]]
+    results = {}
     for name in given.models:
-        measure(name, ["eager", *[form for form in given.forms if form != "eager"]], given.rounds)
+        results[name] = measure(name, forms, given.rounds)
+        if given.chart:
+            from chart import draw_steps
+
+            draw_steps(results, given.chart)
 
 
 if __name__ == "__main__":
