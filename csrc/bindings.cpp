@@ -38,14 +38,15 @@ auto warning_in_python(const Work& work) {
   }
 }
 
-// device_type, dtype, enabled: as torch.autocast takes them.
-using Scope = std::tuple<std::string, std::optional<at::ScalarType>, bool>;
+// device_type, dtype, enabled, cache_enabled: as torch.autocast takes them.
+using Scope = std::tuple<std::string, std::optional<at::ScalarType>, bool, std::optional<bool>>;
 
 std::vector<jit_amp::Around> around(const std::vector<Scope>& scopes) {
   std::vector<jit_amp::Around> result;
-  for (const auto& [device_type, dtype, enabled] : scopes) {
-    result.push_back(
-        {device_type, dtype ? std::optional(static_cast<int64_t>(*dtype)) : std::nullopt, enabled});
+  for (const auto& [device_type, dtype, enabled, cache_enabled] : scopes) {
+    result.push_back({device_type,
+                      dtype ? std::optional(static_cast<int64_t>(*dtype)) : std::nullopt, enabled,
+                      cache_enabled});
   }
   return result;
 }

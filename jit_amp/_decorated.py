@@ -14,10 +14,11 @@ from torch.jit import _script, _state
 
 from jit_amp import _C, _pattern
 
-Around = tuple[str, Any, bool]  # device_type, dtype or None, enabled: _C's Around
+# device_type, dtype or None, enabled, cache_enabled or None: _C's Around
+Around = tuple[str, Any, bool, "bool | None"]
 # What ignore_amp returned for a Python function, and that function.
 ignoring: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-IGNORED: list[Around] = [("cpu", None, False), ("cuda", None, False)]
+IGNORED: list[Around] = [("cpu", None, False, None), ("cuda", None, False, None)]
 
 
 def unwrap(func: Any) -> tuple[Any, list[Around]]:
@@ -34,7 +35,7 @@ def unwrap(func: Any) -> tuple[Any, list[Around]]:
             plain = ignoring[plain]
         elif found := _one_layer(plain):
             instance, plain = found
-            scopes.append((instance.device, instance.fast_dtype, instance._enabled))
+            scopes.append(_of(instance))
         else:
             break
         bound_to = getattr(plain, "__self__", bound_to)
@@ -62,7 +63,12 @@ def scopes_of(autocast: Any) -> list[Around]:
         return []
     if not isinstance(made, torch.autocast):
         raise TypeError(f"autocast: a torch.autocast or None, not {type(autocast).__name__}")
-    return [(made.device, made.fast_dtype, made._enabled)]
+    return [_of(made) if made is autocast else (*_of(made)[:3], None)]
+
+
+def _of(made: torch.autocast) -> Around:
+    """What eager enters: an instance keeps the cache's setting that it was made under."""
+    return made.device, made.fast_dtype, made._enabled, made._cache_enabled
 
 
 def get_autocast(

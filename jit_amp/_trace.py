@@ -124,8 +124,8 @@ def _traced(
         return run(check_trace)
     if isinstance(func, (ScriptModule, ScriptFunction)):
         return script(run(check_trace))
-    ambient: list[tuple[str, Any, bool]] = [
-        (device, torch.get_autocast_dtype(device), True)
+    ambient: list[_decorated.Around] = [
+        (device, torch.get_autocast_dtype(device), True, None)
         for device in _DEVICES
         if torch.is_autocast_enabled(device)
     ]
@@ -235,7 +235,7 @@ def _entering(original: Callable[..., Any]) -> Callable[..., Any]:
     def __enter__(self: Any) -> Any:
         result = original(self)
         if getattr(_this_thread, "is_recording", False) and torch._C._is_tracing():
-            scope = (self.device, self.fast_dtype, self._enabled)
+            scope = (self.device, self.fast_dtype, self._enabled, None)
             number = _C.record_enter(scope, getattr(self, "_dtype_given", True), *_users_line())
             if number is not None:
                 torch.set_autocast_cache_enabled(False)

@@ -25,7 +25,10 @@ c10::IValue argument(const std::string& name, const Around& scope) {
   if (name == "dtype") {
     return scope.dtype ? c10::IValue(*scope.dtype) : c10::IValue();
   }
-  return name == "enabled" ? c10::IValue(scope.enabled) : c10::IValue();
+  if (name == "enabled") {
+    return scope.enabled;
+  }
+  return scope.cache_enabled ? c10::IValue(*scope.cache_enabled) : c10::IValue();
 }
 
 }  // namespace

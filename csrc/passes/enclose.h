@@ -19,6 +19,7 @@ struct Around {
   std::string device_type;
   std::optional<int64_t> dtype;  // a c10::ScalarType; none: the default
   bool enabled;
+  std::optional<bool> cache_enabled = std::nullopt;             // none: as where it is entered
   std::optional<torch::jit::SourceRange> where = std::nullopt;  // none: where the pattern is
 };
 

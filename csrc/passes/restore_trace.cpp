@@ -123,9 +123,10 @@ void restore(const std::shared_ptr<Graph>& graph, Graph& pattern) {
       if (!dissolved.count(node->i(ops::scope))) {
         const bool given = node->i(ops::dtype_given) != 0;
         const auto dtype = given ? std::optional(node->i(ops::dtype)) : std::nullopt;
-        objects[node->i(ops::scope)] = enter_scope(
-            node, pattern,
-            {node->s(ops::device_type), dtype, node->i(ops::enabled) != 0, node->sourceRange()});
+        objects[node->i(ops::scope)] =
+            enter_scope(node, pattern,
+                        {node->s(ops::device_type), dtype, node->i(ops::enabled) != 0, std::nullopt,
+                         node->sourceRange()});
       }
       take_out(node);
     } else if (node->kind() == ops::exit) {

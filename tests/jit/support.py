@@ -26,7 +26,7 @@ from torch import Tensor, nn
 import jit_amp
 
 CUDA = torch.cuda.is_available()
-needs_cuda = pytest.mark.skipif(not CUDA, reason="torch.cuda.is_available() is False")
+needs_cuda = pytest.mark.cuda  # skipped where there is none (tests/conftest.py)
 
 # The devices of tensors.
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_cuda)]

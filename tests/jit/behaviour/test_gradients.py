@@ -349,3 +349,23 @@ def test_threads_with_a_replica_each() -> None:
     with ThreadPoolExecutor(4) as pool:
         actual = list(pool.map(slopes, replicas, range(4)))
     assert_same(actual, expected, "four threads")
+
+
+class Decorated(nn.Module):
+    """A decorator's autocast object keeps the cache's setting that it was made under."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 4))
+
+    @torch.autocast("cpu", dtype=torch.float16)
+    def product(self, x: Tensor):
+        return torch.linalg.multi_dot([x, x]) + torch.linalg.multi_dot([x, x, x])
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False):
+            return self.product(self.weight) + x
+
+
+def test_a_decorator_keeps_the_cache_that_it_was_made_under() -> None:
+    assert_gradients(Decorated(), torch.randn(4, 4))

@@ -1,0 +1,97 @@
+"""A device for machines that have none: `pytest --pretend cuda`.
+
+`load("cuda")` gives a CPU build of PyTorch a "cuda" device whose tensors lie in CPU memory, with
+CUDA's dispatch keys and CUDA's autocast; see device.cpp for how, and for what it cannot show.
+`load("privateuse1")` makes a third-party accelerator of the same source, with autocast lists of its
+own, and `load("xpu")` Intel's GPU, with PyTorch's lists for it.
+
+The library is compiled once for each torch (half a minute) and kept in the cache folder.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SOURCE = Path(__file__).parent / "device.cpp"
+KEYS = {"cuda": "CUDA", "privateuse1": "PrivateUse1", "xpu": "XPU"}
+
+
+def load(device: str) -> None:
+    """Makes the device; before torch is imported, which looks for CUDA's hooks once.
+
+    Raises:
+        RuntimeError: torch was imported before, or has kernels of its own for the device.
+    """
+    if "torch" in sys.modules:
+        raise RuntimeError("a pretended device is loaded before torch")
+    library = _compiled(KEYS[device])
+    for name in ("libtorch_global_deps.so", "libc10.so", "libtorch_cpu.so"):
+        mode = os.RTLD_GLOBAL if "deps" in name else os.RTLD_LOCAL
+        ctypes.CDLL(str(_torch() / "lib" / name), mode=mode)
+    ctypes.CDLL(str(library))
+    if device == "cuda":
+        _complete_cuda()
+
+
+def _torch() -> Path:
+    found = importlib.util.find_spec("torch")
+    assert found and found.origin
+    return Path(found.origin).parent
+
+
+def _compiled(key: str) -> Path:
+    """The library for the torch that would be imported, made where it is not there yet."""
+    torch = _torch()
+    made_of = SOURCE.read_bytes() + (torch / "version.py").read_bytes() + key.encode()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jit_amp"
+    library = cache / f"pretend_{key}_{hashlib.sha256(made_of).hexdigest()[:16]}.so"
+    if not library.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        part = library.with_suffix(f".{os.getpid()}")
+        print(f"compiling a pretended {key} device", file=sys.stderr, flush=True)
+        subprocess.run(
+            [
+                *("g++", "-std=c++20", "-O1", "-w", "-shared", "-fPIC"),
+                *(f"-DDEVICE={key}", f"-DIS_{key}=1", str(SOURCE), "-o", str(part)),
+                *(f"-I{torch / 'include'}", f"-I{torch / 'include/torch/csrc/api/include'}"),
+                *(f"-L{torch / 'lib'}", "-lc10", "-ltorch_cpu"),
+            ],
+            check=True,
+        )
+        part.rename(library)
+    return library
+
+
+def _complete_cuda() -> None:
+    """What torch.cuda asks of libraries that are not there."""
+    import torch
+
+    # PyTorch's lists of operators ask for CUDA's libraries where there is CUDA.
+    importlib.import_module("torch.testing._internal.common_methods_invocations")
+    if torch.backends.cuda.is_built():
+        raise RuntimeError("this PyTorch has CUDA kernels: nothing is to be pretended")
+    cuda = torch.cuda
+    cuda._lazy_init = lambda: None
+    cuda.is_available = lambda: True  # each its own function: torch.compile has a table of them
+    cuda.is_initialized = lambda: True
+    cuda.device_count = lambda: 1
+    cuda.current_device = lambda: 0
+    cuda._exchange_device = lambda index: 0
+    cuda._maybe_exchange_device = lambda index: 0
+    cuda.synchronize = lambda *_: None
+    cuda.get_device_capability = lambda *_: (9, 0)
+    cuda.is_bf16_supported = lambda *_, **__: True
+    cuda.get_rng_state = lambda *_: torch.get_rng_state()
+    cuda.set_rng_state = lambda state, *_: torch.set_rng_state(state)
+    cuda.manual_seed = lambda seed: None
+    cuda.manual_seed_all = lambda seed: None
+    cuda.amp.common.amp_definitely_not_available = lambda: False  # what torch.autocast asks
+    torch._C._set_cudnn_enabled(False)
+    torch._C._jit_override_can_fuse_on_gpu(False)
