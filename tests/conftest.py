@@ -9,6 +9,8 @@ import sys
 import pretend
 import pytest
 
+pytest_plugins = ["sweep.table"]
+
 # Each pass is checked when it has run (csrc/core/verify.h), in processes that tests start too.
 os.environ.setdefault("JIT_AMP_VERIFY", "1")
 

@@ -72,8 +72,12 @@ std::optional<Plan> decide(Node* node, const State& state, const State& entry, P
       policy = product == Product::in_process ? Policy::opaque : Policy::untouched;
     }
     const bool known_device = device == DeviceType::CPU || device == DeviceType::CUDA;
+    if (policy == Policy::fp32_append_dtype) {
+      // `x.norm()` in TorchScript; in eager it is Python's, which takes complex numbers too.
+      policy = Policy::fp32;
+    }
     if (policy == Policy::opaque || policy == Policy::banned ||
-        policy == Policy::fp32_append_dtype || (!known_device && policy != Policy::untouched)) {
+        (!known_device && policy != Policy::untouched)) {
       plan.opaque = true;
     } else if (device == DeviceType::CPU) {
       plan.cpu = policy;

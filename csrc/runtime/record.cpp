@@ -1,8 +1,10 @@
 #include "runtime/record.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <vector>
@@ -17,14 +19,22 @@ namespace {
 
 using namespace torch::jit;
 
-constexpr std::array<c10::DeviceType, 2> kDevices{c10::DeviceType::CPU, c10::DeviceType::CUDA};
+const auto& kDevices = at::autocast::_AUTOCAST_SUPPORTED_DEVICES;
+constexpr size_t kCount = std::tuple_size_v<std::decay_t<decltype(kDevices)>>;
+using PerDevice = std::array<bool, kCount>;
 
 // An operator that is running.
 struct Running {
   bool is_operator;  // and no autograd.Function, whose Python code may open scopes
-  std::array<bool, 2> autocast;
-  std::array<bool, 2> switched_off{};  // by its own autocast kernel
-  Node* before;                        // the last node of the trace when it began
+  PerDevice autocast;
+  PerDevice switched_off{};   // by its own autocast kernel
+  std::vector<bool> given{};  // its arguments: whether they are not None
+  Node* before = nullptr;     // the last node of the trace when it began
+
+  bool has_kernel() const {
+    return is_operator &&
+           std::find(switched_off.begin(), switched_off.end(), true) != switched_off.end();
+  }
 };
 thread_local std::vector<Running> running;
 
@@ -68,18 +78,34 @@ int64_t enter(const Around& scope, bool dtype_given) {
 
 // The state that torch.autocast objects have made, and what ran in another one first.
 struct Expected {
-  std::array<bool, 2> enabled;
-  std::array<c10::ScalarType, 2> dtype;
+  PerDevice enabled{};
+  std::array<c10::ScalarType, kCount> dtype{};
   bool operator==(const Expected&) const = default;
 };
 thread_local Expected expected;
 thread_local std::string astray;
 
+PerDevice enabled_now() {
+  PerDevice enabled;
+  std::transform(kDevices.begin(), kDevices.end(), enabled.begin(),
+                 at::autocast::is_autocast_enabled);
+  return enabled;
+}
+
 Expected state_now() {
-  return {{at::autocast::is_autocast_enabled(kDevices[0]),
-           at::autocast::is_autocast_enabled(kDevices[1])},
-          {at::autocast::get_autocast_dtype(kDevices[0]),
-           at::autocast::get_autocast_dtype(kDevices[1])}};
+  Expected now{enabled_now()};
+  std::transform(kDevices.begin(), kDevices.end(), now.dtype.begin(),
+                 at::autocast::get_autocast_dtype);
+  return now;
+}
+
+bool switched_off(const PerDevice& around, const PerDevice& inside) {
+  for (size_t i = 0; i < kCount; ++i) {
+    if (around[i] && !inside[i]) {
+      return true;
+    }
+  }
+  return false;
 }
 
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
@@ -87,13 +113,15 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
       !(state_now() == expected)) {
     astray = function.name();
   }
-  Running now{function.operator_name().has_value(),
-              {at::autocast::is_autocast_enabled(kDevices[0]),
-               at::autocast::is_autocast_enabled(kDevices[1])},
-              {},
-              is_tracing() ? trace().insertPoint()->prev() : nullptr};
+  Running now{function.operator_name().has_value(), enabled_now()};
+  if (is_tracing()) {
+    now.before = trace().insertPoint()->prev();
+    for (const c10::IValue& argument : function.inputs()) {
+      now.given.push_back(!argument.isNone());
+    }
+  }
   if (!running.empty() && running.back().is_operator) {
-    for (size_t i = 0; i < kDevices.size(); ++i) {
+    for (size_t i = 0; i < kCount; ++i) {
       running.back().switched_off[i] |= running.back().autocast[i] && !now.autocast[i];
     }
   }
@@ -146,6 +174,27 @@ void cast_others(Node* first, const std::string& device, c10::ScalarType dtype, 
   }
 }
 
+// CUDA's autocast gives reductions a dtype that the author has not given (fp32_set_opt_dtype and
+// fp32_append_dtype in ATen/autocast_mode.h).
+void take_back_dtype(const Running& done, Node* node, const c10::OperatorName& name) {
+  const auto* recorded = node->maybeSchema();
+  const auto called = c10::Dispatcher::singleton().findSchema(name);
+  if (!recorded || !called) {
+    return;
+  }
+  const auto at = recorded->argumentIndexWithName("dtype");
+  if (!at) {
+    return;
+  }
+  const auto given = called->schema().argumentIndexWithName("dtype");
+  if (!given) {
+    node->removeInput(*at);
+  } else if (!done.given[*given]) {
+    const WithInsertPoint here(node);
+    node->replaceInput(*at, trace().insertConstant(c10::IValue()));
+  }
+}
+
 // What the operator's own autocast kernel has recorded: casts, and the operator. Where the tracer
 // records others for it (`_convolution` for conv2d), those ran without autocast.
 void look_at_kernel(const Running& done, c10::Symbol kind, const c10::OperatorName& name) {
@@ -161,11 +210,14 @@ void look_at_kernel(const Running& done, c10::Symbol kind, const c10::OperatorNa
       first = first ? first : node;
     }
   }
+  if (is_itself && first) {
+    take_back_dtype(done, first, name);
+  }
   if (is_itself || !first) {
     return;
   }
   std::vector<int64_t> scopes;
-  for (size_t i = 0; i < kDevices.size(); ++i) {
+  for (size_t i = 0; i < kCount; ++i) {
     if (!done.switched_off[i]) {
       continue;
     }
@@ -200,15 +252,13 @@ void end(const at::RecordFunction& function, at::ObserverContext*) {
       std::string_view(function.name()) == "aten::convolution" && running.empty()) {
     last->s_(ops::instead_of, function.name());
   }
-  if (done.is_operator && (done.switched_off[0] || done.switched_off[1])) {
+  if (done.has_kernel()) {
     look_at_kernel(done, c10::Symbol::fromQualString(function.name()), *function.operator_name());
   }
   if (!running.empty() && running.back().is_operator &&
       std::string_view(function.name()) == "aten::to") {
-    const auto& around = running.back().autocast;
     Node* node = trace().insertPoint()->prev();
-    if (node->kind() == aten::to &&
-        ((around[0] && !done.autocast[0]) || (around[1] && !done.autocast[1]))) {
+    if (node->kind() == aten::to && switched_off(running.back().autocast, done.autocast)) {
       node->i_(ops::of_autocast, ops::of_the_operator);
     }
   }
@@ -240,8 +290,9 @@ const RegisterOperators operators({
 }  // namespace
 
 Recording::Recording()
-    : handle_(at::addThreadLocalCallback(
-          at::RecordFunctionCallback(begin, end).scopes({at::RecordScope::FUNCTION}))) {
+    : handle_(at::addThreadLocalCallback(at::RecordFunctionCallback(begin, end)
+                                             .needsInputs(true)
+                                             .scopes({at::RecordScope::FUNCTION}))) {
   expected = state_now();
   astray.clear();
 }

@@ -89,11 +89,13 @@ class Program:
     def write(self, folder: Path, scope: str) -> ModuleType:
         """Writes and imports a file with the call inside `with {scope}:`, twice.
 
-        Its `program` is a function, its `Program` a module of which the same is the forward.
+        Its `program` is a function, its `Program` a module of which the same is the forward;
+        `bare` is the function without the scope.
         """
         arguments = ", ".join(f"t{i}" for i in range(len(self.tensors)))
         source = (
             "import torch\nimport torch.nn.functional\n\n\n"
+            f"def bare({arguments}):\n    return {self.call}\n\n\n"
             f"def program({arguments}):\n    with {scope}:\n        return {self.call}\n\n\n"
             f"class Program(torch.nn.Module):\n    def forward(self, {arguments}):\n"
             f"        with {scope}:\n            return {self.call}\n"

@@ -6,6 +6,7 @@ The short form runs one sample an operator in bfloat16, `--sweep` four, in float
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,10 @@ from torch.testing._internal.opinfo.core import OpInfo
 
 import jit_amp
 
-from .conftest import REFUSED, TALLY
 from .programs import inputs, operators, programs
+from .table import REFUSED, note, note_change
 
-DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 
 # Their values are whatever was in memory.
 UNINITIALISED = {"empty_like", "new_empty", "new_empty_strided", "empty_strided", "empty"}
@@ -74,72 +75,95 @@ def difference(
 
 
 def traced(
-    program: Any, arguments: list[torch.Tensor], expected: Any, rounding: float | None
-) -> list[str]:
-    """What disagrees with eager in a trace of the program."""
-    torch.manual_seed(7)
+    module: Any, arguments: list[torch.Tensor], others: list[list[torch.Tensor]], exact: bool
+) -> list[str] | None:
+    """What disagrees with eager in a trace of the program, on its arguments and on others; None
+    where PyTorch cannot trace it.
+
+    On others only where a trace of the program without its scope agrees with eager: PyTorch's
+    tracer makes constants of what Python computes.
+    """
+    rounding = 0 if exact else None
+
+    def made(trace: Any, program: Any) -> Any:
+        torch.manual_seed(7)
+        return trace(program, tuple(a.clone() for a in arguments), check_trace=False)
+
     try:
-        torch.jit.trace(program, tuple(arguments), check_trace=False)
+        plain = made(torch.jit.trace, module.bare)
+        made(torch.jit.trace, module.program)
     except Exception:  # not to be traced, with or without jit_amp
-        TALLY["programs that cannot be traced"] += 1
-        return []
-    torch.manual_seed(7)
-    trace = jit_amp.trace(program, tuple(a.clone() for a in arguments), check_trace=False)
-    TALLY["traced programs"] += 1
+        return None
+    trace = made(jit_amp.trace, module.program)
+    expected = outcome(module.program, arguments)
     results = [difference(expected, outcome(trace, arguments), rounding) for _ in range(3)]
+    for other in others:
+        expected = outcome(module.program, other)
+        if expected[0] and not difference(outcome(module.bare, other), outcome(plain, other), 0):
+            results.append(difference(expected, outcome(trace, other), rounding))
     return [str(result) for result in results if result]
+
+
+def other_dtypes(arguments: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    """float64 and integers in the place of float32."""
+    for dtype in (torch.float64, torch.int64):
+        yield [a.to(dtype) if a.is_floating_point() else a for a in arguments]
+
+
+def dtypes_of(result: Any) -> list[Any]:
+    return [leaf.dtype for leaf in leaves(result) if isinstance(leaf, torch.Tensor)]
 
 
 def sweep(op: OpInfo, device: str, lower: torch.dtype, samples: int, folder: Path) -> list[str]:
     """Returns what disagrees with eager."""
     name = f"{op.name}.{op.variant_test_name}".rstrip(".")
     scope = f'torch.autocast("{device}", dtype={lower})'
+    row = f"{device}, {str(lower).removeprefix('torch.')}"
     values = name not in UNINITIALISED
     wrong = []
-    scriptable = False
+
+    def found(form: str, kind: str, differences: list[str]) -> None:
+        note(row, name, form, "differs" if differences else "right")
+        wrong.extend(f"{form}, {kind}: {program.call}: {text}" for text in differences)
+
     for program in programs(op, device, samples):
         module = program.write(folder, scope)
+        note(row, name, "scripted", "")
         try:
             torch.jit.script(module.program)
         except Exception:  # not TorchScript, with or without autocast
             continue
-        scriptable = True
         scripted = jit_amp.script(module.program)
         for kind, arguments in inputs(program, lower).items():
             expected = outcome(module.program, arguments)
             if difference(expected, outcome(module.program, arguments), 0):
                 values = False  # eager does not agree with itself
+            bare = outcome(module.bare, arguments)
+            if bare[0] and expected[0] and dtypes_of(bare[1]) != dtypes_of(expected[1]):
+                note_change(row, name)
             rounding: float | None = 0 if values else None
             if name in UNSTEADY:
                 rounding = 1e-4
-            for call in range(3):
-                if found := difference(expected, outcome(scripted, arguments), rounding):
-                    wrong.append(f"in process, {kind}, call {call}: {program.call}: {found}")
-                    break
+            results = [difference(expected, outcome(scripted, arguments), rounding) for _ in "123"]
+            found("scripted", kind, [result for result in results if result])
             if not expected[0]:
                 continue
-            wrong += [
-                f"traced, {kind}: {program.call}: {d}"
-                for d in traced(module.program, arguments, expected, rounding)
-            ]
+            others = list(other_dtypes(arguments)) if kind == "fp32" else []
+            differences = traced(module, arguments, others, values and name not in UNSTEADY)
+            if differences is not None:
+                found("traced", kind, differences)
             try:
                 frozen = jit_amp.freeze(
                     module.Program().eval(), example_inputs=tuple(a.clone() for a in arguments)
                 )
             except jit_amp.AutocastError as error:
-                TALLY["exported programs refused"] += 1
-                REFUSED[name] = str(error).splitlines()[0]
+                note(row, name, "frozen", "refused")
+                REFUSED[f"{row}: {name}"] = str(error).splitlines()[0]
                 continue
-            TALLY["exported programs"] += 1
             if name in ROUNDS_MORE and values:
                 rounding = torch.finfo(lower).eps * 8
-            results = [difference(expected, outcome(frozen, arguments), rounding) for _ in range(3)]
-            if any(results):
-                TALLY["exported programs that differ"] += 1
-                wrong.append(f"exported, {kind}: {program.call}: {results}")
-    TALLY["operators scriptable" if scriptable else "operators not scriptable"] += 1
-    if wrong:
-        TALLY["operators that differ"] += 1
+            results = [difference(expected, outcome(frozen, arguments), rounding) for _ in "123"]
+            found("frozen", kind, [result for result in results if result])
     return wrong
 
 
