@@ -16,7 +16,6 @@ from torch.jit import _trace as _original
 from jit_amp import _C, _compiling, _decorated
 from jit_amp._script import lower_types, script
 
-_DEVICES = ("cpu", "cuda")
 _autocast = torch.amp.autocast_mode.autocast
 _autocast_file = torch.amp.autocast_mode.__file__
 _pytorchs_check = _original._check_trace
@@ -126,7 +125,7 @@ def _traced(
         return script(run(check_trace))
     ambient: list[_decorated.Around] = [
         (device, torch.get_autocast_dtype(device), True, None)
-        for device in _DEVICES
+        for device in _devices()
         if torch.is_autocast_enabled(device)
     ]
     with _recorded() as recording:
@@ -162,7 +161,7 @@ def _check_trace(inputs: Any, python: Any, traced: Any, *args: Any, **kwargs: An
         _this_thread.is_checked = True
         _this_thread.recording.check()
     # PyTorch's own pass would change what is compared, under an ambient autocast.
-    ambient = any(torch.is_autocast_enabled(device) for device in _DEVICES)
+    ambient = any(torch.is_autocast_enabled(device) for device in _devices())
     pass_enabled = torch._C._jit_set_autocast_mode(False) if ambient else None
     try:
         if not _waits(traced) and not _holds_scripted(python, traced):
@@ -210,6 +209,13 @@ def _recorded() -> Iterator[_C.Recording]:
         undo.callback(setattr, _this_thread, "is_recording", False)
         _this_thread.is_recording = True
         yield recording
+
+
+def _devices() -> list[str]:
+    """The devices that autocast may be on for: by their names, of a third party's by its own."""
+    third = torch._C._get_privateuse1_backend_name()
+    names = ("cpu", "cuda", "xpu", "mps", "mtia", "hpu", "maia", "ipu", "xla", third)
+    return [name for name in names if torch.amp.is_autocast_available(name)]
 
 
 def _users_line() -> tuple[str, int, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 
 import pretend
 import pytest
@@ -17,9 +16,10 @@ os.environ.setdefault("JIT_AMP_VERIFY", "1")
 # Before torch is imported: here, and in the processes that pytest-xdist starts.
 _options = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
 _options.add_argument("--pretend", default=os.environ.get("JIT_AMP_PRETEND", ""))
-if _device := _options.parse_known_args(sys.argv)[0].pretend:
-    os.environ["JIT_AMP_PRETEND"] = _device
-    pretend.load(_device)
+PRETENDED = _options.parse_known_args()[0].pretend
+if PRETENDED:
+    os.environ["JIT_AMP_PRETEND"] = PRETENDED
+    pretend.load(PRETENDED)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--pretend",
         choices=[*pretend.KEYS],
-        help="a device of that name in CPU memory, for tests that need one (tests/pretend)",
+        help="a device in CPU memory, for the tests that need one (tests/pretend)",
     )
     parser.addoption(
         "--seconds",
@@ -42,10 +42,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    import torch  # not before a device is pretended
+    import torch  # not before devices are pretended
 
-    if not torch.cuda.is_available():
-        skipped = pytest.mark.skip(reason="no CUDA device: run with --pretend cuda")
-        for item in items:
-            if item.get_closest_marker("cuda"):
-                item.add_marker(skipped)
+    there = {"cuda": torch.cuda.is_available(), "third": PRETENDED == "third"}
+    for item in items:
+        for name, is_there in there.items():
+            if item.get_closest_marker(name) and not is_there:
+                item.add_marker(pytest.mark.skip(reason=f"run with --pretend {name}"))

@@ -4,6 +4,7 @@
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/jit/ir/constants.h>
 
+#include "core/devices.h"
 #include "core/error.h"
 #include "core/graphs.h"
 
@@ -136,8 +137,13 @@ class Finder {
       }
     }
     // As torch.autocast does (torch/amp/autocast_mode.py).
-    if (inside.enabled && device != c10::DeviceType::CUDA && inside.dtype &&
-        *inside.dtype != c10::kBFloat16 && *inside.dtype != c10::kHalf) {
+    const auto taken = inside.enabled && inside.dtype ? autocast_takes(device, *inside.dtype)
+                                                      : std::optional(true);
+    if (!taken) {
+      const std::string name = c10::DeviceTypeName(device, /*lower_case=*/true);
+      throw refusal(Refusal::no_amp_module, node, {name, name});
+    }
+    if (!*taken) {
       found_.warnings.push_back(c10::str("In ", c10::DeviceTypeName(device),
                                          " autocast, but the target dtype ", *inside.dtype,
                                          " is not supported. Disabling autocast."));
@@ -181,6 +187,9 @@ class Finder {
       current_.dynamic.push_back({instance.device_name, instance.inside});
     } else {
       const auto& [device, inside] = *instance.inside.begin();
+      if (inside.enabled && inside.dtype) {
+        found_.boundaries.back().error = autocast_raises(device, *inside.dtype);
+      }
       current_.devices[device] = inside;
       for (Dynamic& scope : current_.dynamic) {
         scope.overridden.insert(device);

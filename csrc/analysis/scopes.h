@@ -68,6 +68,7 @@ struct Boundary {
   torch::jit::Value* device_name = nullptr;  // where the device is known at run time only
   std::map<c10::DeviceType, DeviceState> inside{};
   std::optional<bool> cache_enabled{};  // none: as it is
+  std::optional<std::string> error{};   // what eager raises there
 };
 
 struct Scopes {

@@ -10,6 +10,8 @@
 //       dtype if given, else float32 if x is eligible on CUDA and autocast is on, else None.
 //   jit_amp::known_device(str name) -> ()
 //       Raises where a scope's device, known at run time only, is neither "cpu" nor "cuda".
+//   jit_amp::fail(str message) -> ()
+//       Raises a RuntimeError, where eager's torch.autocast does.
 //   jit_amp::unchanged(Any now, Any then, str path) -> ()
 //       Raises where an attribute that a scope rests on has changed since the call began.
 //   jit_amp::carried(t(a -> *) x) -> t(*)
@@ -44,6 +46,7 @@ inline const c10::Symbol cast = c10::Symbol::fromQualString("jit_amp::cast");
 inline const c10::Symbol widest = c10::Symbol::fromQualString("jit_amp::widest");
 inline const c10::Symbol opt_dtype = c10::Symbol::fromQualString("jit_amp::opt_dtype");
 inline const c10::Symbol known_device = c10::Symbol::fromQualString("jit_amp::known_device");
+inline const c10::Symbol fail = c10::Symbol::fromQualString("jit_amp::fail");
 inline const c10::Symbol unchanged = c10::Symbol::fromQualString("jit_amp::unchanged");
 inline const c10::Symbol carried = c10::Symbol::fromQualString("jit_amp::carried");
 inline const c10::Symbol loop_done = c10::Symbol::fromQualString("jit_amp::loop_done");

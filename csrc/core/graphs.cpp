@@ -187,4 +187,11 @@ void insert_check(Graph& graph, const std::string& source, const std::string& na
   insertGraph(graph, *body, arguments);
 }
 
+void insert_failure(Node* before, const std::string& message) {
+  Graph& graph = *before->owningGraph();
+  const WithInsertPoint here(before);
+  graph.insertNode(graph.create(ops::fail, {graph.insertConstant(message)}, 0))
+      ->copyMetadata(before);
+}
+
 }  // namespace jit_amp

@@ -65,4 +65,7 @@ void replace_by(torch::jit::Node* node, const std::string& source, const std::st
 void insert_check(torch::jit::Graph& graph, const std::string& source, const std::string& name,
                   const std::vector<torch::jit::Value*>& arguments, const std::string& title);
 
+// Puts a `jit_amp::fail` before the node.
+void insert_failure(torch::jit::Node* before, const std::string& message);
+
 }  // namespace jit_amp

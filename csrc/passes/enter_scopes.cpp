@@ -19,6 +19,9 @@ class Enterer {
   explicit Enterer(Graph& graph) : graph_(graph) {}
 
   void enter(const Boundary& boundary) {
+    if (boundary.error) {
+      insert_failure(boundary.node, *boundary.error);
+    }
     const WithInsertPoint here(boundary.node);
     std::vector<Value*> devices, enabled, dtypes;
     for (const auto& [device, inside] : boundary.inside) {

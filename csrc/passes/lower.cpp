@@ -39,8 +39,9 @@ bool is_query(const Node* node) {
          node->kind() == kGetCpuDtype || node->kind() == kGetCudaDtype;
 }
 
-// The device that a query asks about, if it is known; without an argument it is CUDA's.
-std::optional<DeviceType> query_device(const Node* node) {
+// The device that a query asks about, if it is known; without an argument it is CUDA's. Of a third
+// device, a state says something only where a scope names it.
+std::optional<DeviceType> query_device(const Node* node, const State& state) {
   if (node->kind() == kIsCpuEnabled || node->kind() == kGetCpuDtype) {
     return DeviceType::CPU;
   }
@@ -48,8 +49,12 @@ std::optional<DeviceType> query_device(const Node* node) {
     return DeviceType::CUDA;
   }
   const auto name = constant_as<std::string>(node->input(0));
-  if (name == "cpu" || name == "cuda") {
-    return name == "cpu" ? DeviceType::CPU : DeviceType::CUDA;
+  auto devices = state.named();
+  devices.insert({DeviceType::CPU, DeviceType::CUDA});
+  for (const DeviceType device : devices) {
+    if (name == c10::DeviceTypeName(device, /*lower_case=*/true)) {
+      return device;
+    }
   }
   return std::nullopt;
 }
@@ -57,12 +62,15 @@ std::optional<DeviceType> query_device(const Node* node) {
 std::optional<Plan> decide(Node* node, const State& state, const State& entry, Product product) {
   Plan plan{node, &state};
   if (is_query(node)) {
-    plan.query = query_device(node);
+    plan.query = query_device(node, state);
     plan.opaque = !plan.query && (state.active() || entry.active());
     return plan.query || plan.opaque ? std::optional(plan) : std::nullopt;
   }
   for (const DeviceType device : state.named()) {
-    if (!state.active(device)) {
+    const bool known_device = device == DeviceType::CPU || device == DeviceType::CUDA;
+    // A third device's ambient autocast is not suspended: it has to be switched off.
+    const bool switches_off = !known_device && product == Product::in_process;
+    if (!state.active(device) && !switches_off) {
       continue;
     }
     Policy policy = policy_of(node, device);
@@ -71,7 +79,6 @@ std::optional<Plan> decide(Node* node, const State& state, const State& entry, P
       // autocast is there to refuse what they do not: two reduced dtypes.
       policy = product == Product::in_process ? Policy::opaque : Policy::untouched;
     }
-    const bool known_device = device == DeviceType::CPU || device == DeviceType::CUDA;
     if (policy == Policy::fp32_append_dtype) {
       // `x.norm()` in TorchScript; in eager it is Python's, which takes complex numbers too.
       policy = Policy::fp32;
@@ -514,6 +521,11 @@ bool lower(const std::shared_ptr<torch::jit::Graph>& graph, const Scopes& scopes
   rewriter.register_forks(graph->block());
   for (const auto& [enter, name] : scopes.dynamic_enters) {
     rewriter.check_device(enter, name);
+  }
+  for (const Boundary& boundary : scopes.boundaries) {
+    if (boundary.error) {
+      insert_failure(boundary.node, *boundary.error);
+    }
   }
   for (const Plan& plan : plans) {
     rewriter.apply(plan);

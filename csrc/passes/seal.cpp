@@ -311,6 +311,7 @@ class Sealer {
     return node->kind() == ops::widest         ? "widest"
            : node->kind() == ops::opt_dtype    ? "opt_dtype"
            : node->kind() == ops::known_device ? "known_device"
+           : node->kind() == ops::fail         ? "fail"
                                                : nullptr;
   }
 

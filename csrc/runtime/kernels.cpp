@@ -155,6 +155,10 @@ const torch::jit::RegisterOperators operators({
         },
         c10::AliasAnalysisKind::CONSERVATIVE),
     Operator(
+        "jit_amp::fail(str message) -> ()",
+        [](Stack& stack) { TORCH_CHECK(false, "jit_amp: ", torch::jit::pop(stack).toStringRef()); },
+        c10::AliasAnalysisKind::CONSERVATIVE),
+    Operator(
         "jit_amp::unchanged(Any now, Any then, str path) -> ()",
         [](Stack& stack) {
           const auto path = torch::jit::pop(stack).toStringRef();

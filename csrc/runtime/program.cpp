@@ -155,6 +155,26 @@ Turn::Turn() {
 
 Turn::~Turn() { PyGILState_Release(static_cast<PyGILState_STATE>(gil_)); }
 
+namespace {
+
+bool contains(Graph& graph, c10::Symbol kind) {
+  const auto nodes = all_nodes(graph);
+  return std::any_of(nodes.begin(), nodes.end(),
+                     [&](const Node* node) { return node->kind() == kind; });
+}
+
+// Of a third device, autocast's lists are the dispatcher's alone to know.
+bool names_third_device(Graph& graph) {
+  const auto scopes = find_scopes(graph, State());
+  return std::any_of(scopes.boundaries.begin(), scopes.boundaries.end(), [](const Boundary& at) {
+    return std::any_of(at.inside.begin(), at.inside.end(), [](const auto& inside) {
+      return inside.first != at::kCPU && inside.first != at::kCUDA;
+    });
+  });
+}
+
+}  // namespace
+
 std::shared_ptr<Graph> lowered_graph(GraphFunction& function, const ObjectPtr& self,
                                      Ambient ambient, std::vector<Read>* reads) {
   const Turn turn;
@@ -164,13 +184,16 @@ std::shared_ptr<Graph> lowered_graph(GraphFunction& function, const ObjectPtr& s
     context.self = self;
     context.entry = entry_state(ambient);
     run_pipeline(flattening(), context);
-    run_pipeline(lowering(), context);
+    const bool enters = can_enter_scopes(*context.graph) && names_third_device(*context.graph);
+    run_pipeline(enters ? recording() : lowering(), context);
     if (!context.entry.active()) {
       for (const std::string& warning : context.scopes.warnings) {
         TORCH_WARN(warning);
       }
     }
-    run_pipeline(running(), context);
+    if (!enters) {
+      run_pipeline(running(), context);
+    }
     if (reads) {
       *reads = std::move(context.reads);
     }
@@ -263,12 +286,12 @@ Program::Lowered Program::make(const ObjectPtr& self, size_t kind, bool with_cod
                      : lowered_graph(source_, self, {(kind & 1) != 0, (kind & 2) != 0}, &reads);
     made.is_made = true;
     made.makes_leaves = made.graph && makes_leaves(*made.graph);
+    made.enters_scopes =
+        kind == kRecording || (made.graph && contains(*made.graph, ops::enter_scope));
   }
   if (with_code && made.graph && !made.code) {
     made.code = refusing_unfit_graphs([&] { return Code(made.graph, source_.name()); });
-    const auto nodes = all_nodes(*made.graph);
-    if (std::any_of(nodes.begin(), nodes.end(),
-                    [](const Node* node) { return node->kind() == prim::fork; })) {
+    if (contains(*made.graph, prim::fork)) {
       // A task may outlive the call that started it, and runs in code that this code owns. PyTorch
       // never frees its functions; so this is not freed either.
       (void)new Code(*made.code);
@@ -324,18 +347,16 @@ void Program::run(Stack& stack, size_t inputs) {
     records = with_gradients && lowered.makes_leaves;
   }
   if (records) {
-    if (const Lowered recording = of_kind(self, kRecording); recording.graph) {
-      self = nullptr;
-      const Unwinding scopes;
-      run_here(*recording.code, stack, inputs);
-      return;
-    }
-    lowered = of_kind(self, kind_of(ambient));
+    const Lowered recording = of_kind(self, kRecording);
+    lowered = recording.graph ? recording : of_kind(self, kind_of(ambient));
   }
   self = nullptr;
-  std::optional<Suspended> off;  // the lowered graph holds the ambient's casts
-  if (ambient.cpu || ambient.cuda) {
-    off.emplace();
+  std::optional<Unwinding> scopes;
+  std::optional<Suspended> off;
+  if (lowered.enters_scopes) {
+    scopes.emplace();
+  } else if (ambient.cpu || ambient.cuda) {
+    off.emplace();  // the lowered graph holds the ambient's casts
   }
   run_here(*lowered.code, stack, inputs);
 }

@@ -91,7 +91,8 @@ class Program : public torch::CustomClassHolder {
     bool is_made = false;
     std::shared_ptr<torch::jit::Graph> graph;  // null: there is none of that kind
     std::optional<torch::jit::Code> code;
-    bool makes_leaves = false;  // it makes tensors that require grad
+    bool makes_leaves = false;   // it makes tensors that require grad
+    bool enters_scopes = false;  // as it runs, and it runs under the ambient autocast
   };
 
   // The lowered graphs for modules on which these attributes are what they were; for a function,

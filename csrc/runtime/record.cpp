@@ -222,6 +222,9 @@ void look_at_kernel(const Running& done, c10::Symbol kind, const c10::OperatorNa
       continue;
     }
     const std::string device = c10::DeviceTypeName(kDevices[i], /*lower_case=*/true);
+    if (kDevices[i] != at::kCPU && kDevices[i] != at::kCUDA) {
+      throw refusal(Refusal::third_device_kernel, first, {kind.toQualString(), device});
+    }
     const auto dtype = at::autocast::get_autocast_dtype(kDevices[i]);
     {
       const WithInsertPoint here(first);

@@ -1,9 +1,9 @@
-"""A device for machines that have none: `pytest --pretend cuda`.
+"""Devices for machines that have none: `pytest --pretend cuda`, `pytest --pretend third`.
 
-`load("cuda")` gives a CPU build of PyTorch a "cuda" device whose tensors lie in CPU memory, with
-CUDA's dispatch keys and CUDA's autocast; see device.cpp for how, and for what it cannot show.
-`load("privateuse1")` makes a third-party accelerator of the same source, with autocast lists of its
-own, and `load("xpu")` Intel's GPU, with PyTorch's lists for it.
+`load` gives a CPU build of PyTorch a device whose tensors lie in CPU memory: "cuda", with CUDA's
+dispatch keys and CUDA's autocast, or "third", a third party's accelerator with autocast lists of
+its own, which calls itself "pretended". See device.cpp for how, and for what they cannot show. One
+of them in a process: PyTorch's autograd takes one kind of device beside the CPU.
 
 The library is compiled once for each torch (half a minute) and kept in the cache folder.
 """
@@ -17,27 +17,27 @@ import importlib.util
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 SOURCE = Path(__file__).parent / "device.cpp"
-KEYS = {"cuda": "CUDA", "privateuse1": "PrivateUse1", "xpu": "XPU"}
+KEYS = {"cuda": "CUDA", "third": "PrivateUse1"}
 
 
 def load(device: str) -> None:
     """Makes the device; before torch is imported, which looks for CUDA's hooks once.
 
     Raises:
-        RuntimeError: torch was imported before, or has kernels of its own for the device.
+        RuntimeError: torch was imported before, or has CUDA kernels of its own.
     """
     if "torch" in sys.modules:
-        raise RuntimeError("a pretended device is loaded before torch")
+        raise RuntimeError("a device is pretended before torch is imported")
     library = _compiled(KEYS[device])
     for name in ("libtorch_global_deps.so", "libc10.so", "libtorch_cpu.so"):
         mode = os.RTLD_GLOBAL if "deps" in name else os.RTLD_LOCAL
         ctypes.CDLL(str(_torch() / "lib" / name), mode=mode)
     ctypes.CDLL(str(library))
-    if device == "cuda":
-        _complete_cuda()
+    _complete_cuda() if device == "cuda" else _complete_third()
 
 
 def _torch() -> Path:
@@ -55,7 +55,7 @@ def _compiled(key: str) -> Path:
     if not library.exists():
         cache.mkdir(parents=True, exist_ok=True)
         part = library.with_suffix(f".{os.getpid()}")
-        print(f"compiling a pretended {key} device", file=sys.stderr, flush=True)
+        print(f"compiling the {key} of tests/pretend", file=sys.stderr, flush=True)
         subprocess.run(
             [
                 *("g++", "-std=c++20", "-O1", "-w", "-shared", "-fPIC"),
@@ -76,7 +76,7 @@ def _complete_cuda() -> None:
     # PyTorch's lists of operators ask for CUDA's libraries where there is CUDA.
     importlib.import_module("torch.testing._internal.common_methods_invocations")
     if torch.backends.cuda.is_built():
-        raise RuntimeError("this PyTorch has CUDA kernels: nothing is to be pretended")
+        raise RuntimeError("this PyTorch has CUDA kernels of its own")
     cuda = torch.cuda
     cuda._lazy_init = lambda: None
     cuda.is_available = lambda: True  # each its own function: torch.compile has a table of them
@@ -95,3 +95,18 @@ def _complete_cuda() -> None:
     cuda.amp.common.amp_definitely_not_available = lambda: False  # what torch.autocast asks
     torch._C._set_cudnn_enabled(False)
     torch._C._jit_override_can_fuse_on_gpu(False)
+
+
+def _complete_third() -> None:
+    """The module that a third party registers."""
+    import torch
+
+    module = types.ModuleType("torch.pretended")
+    module.is_available = lambda: True
+    module.device_count = lambda: 1
+    module.current_device = lambda: 0
+    module.get_amp_supported_dtype = lambda: [torch.float16, torch.bfloat16, torch.float64]
+    module._is_in_bad_fork = lambda: False
+    module.manual_seed_all = lambda seed: None
+    torch.utils.rename_privateuse1_backend("pretended")
+    torch._register_device_module("pretended", module)

@@ -1,5 +1,5 @@
 // A device that exists in name: its tensors lie in CPU memory, its arithmetic is the CPU's, and its
-// dispatch keys, and so its autocast, are those of DEVICE (CUDA, PrivateUse1, XPU).
+// dispatch keys, and so its autocast, are those of DEVICE (CUDA, PrivateUse1).
 //
 // How: a boxed kernel for every operator. While it runs, the storages of its arguments say that
 // they are the CPU's; the arguments are seen through tensors with the CPU's keys, the CPU's kernel
@@ -41,6 +41,11 @@ struct Guard : c10::impl::NoOpDeviceGuardImpl<kType> {
   c10::Stream getStream(c10::Device) const noexcept override {
     return c10::Stream(c10::Stream::DEFAULT, here);
   }
+  // All is done when the call returns.
+  void record(void**, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {}
+  void block(void*, const c10::Stream&) const override {}
+  bool queryEvent(void*) const override { return true; }
+  void destroyEvent(void*, c10::DeviceIndex) const noexcept override {}
 };
 const c10::impl::DeviceGuardImplRegistrar guard(kType, new Guard);
 
@@ -301,6 +306,8 @@ struct Hooks : at::PrivateUse1HooksInterface {
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
+  c10::DeviceIndex deviceCount() const override { return 1; }
+  c10::DeviceIndex getCurrentDevice() const override { return 0; }
   const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
     return at::detail::getDefaultCPUGenerator();
   }

@@ -55,6 +55,9 @@ def opt_dtype(x: Tensor, dtype: Optional[int], cuda: bool) -> Optional[int]:
 
 def known_device(name: str):
     assert name == "cpu" or name == "cuda", "jit_amp: a scripted torch.autocast whose device_type is known at run time can be for 'cpu' or 'cuda'"
+
+def fail(message: str):
+    raise RuntimeError("jit_amp: " + message)
 )SCRIPT";
 
 }  // namespace jit_amp

@@ -1,0 +1,36 @@
+#include "core/devices.h"
+
+#include <ATen/Context.h>
+#include <c10/core/Device.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
+
+namespace jit_amp {
+
+std::optional<bool> autocast_takes(c10::DeviceType device, c10::ScalarType dtype) {
+  if (device == c10::DeviceType::CUDA) {
+    return true;
+  }
+  if (device != c10::DeviceType::PrivateUse1) {
+    return dtype == c10::kBFloat16 || dtype == c10::kHalf;
+  }
+  const py::gil_scoped_acquire gil;
+  const auto torch = py::module_::import("torch");
+  const auto module = py::getattr(torch, c10::get_privateuse1_backend().c_str(), py::none());
+  const auto taken = py::getattr(module, "get_amp_supported_dtype", py::none());
+  return taken.is_none() ? std::nullopt : std::optional(taken().contains(py::cast(dtype)));
+}
+
+std::optional<std::string> autocast_raises(c10::DeviceType device, c10::ScalarType dtype) {
+  if (device != c10::DeviceType::CUDA || dtype != c10::kBFloat16 || !at::hasCUDA()) {
+    return std::nullopt;
+  }
+  const py::gil_scoped_acquire gil;
+  const auto cuda = py::module_::import("torch.cuda");
+  return py::cast<bool>(cuda.attr("is_bf16_supported")())
+             ? std::nullopt
+             : std::optional<std::string>(
+                   "the current CUDA device does not support bfloat16: give "
+                   "the autocast scope float16");
+}
+
+}  // namespace jit_amp
