@@ -57,7 +57,7 @@ def known_device(name: str):
     assert name == "cpu" or name == "cuda", "jit_amp: a scripted torch.autocast whose device_type is known at run time can be for 'cpu' or 'cuda'"
 
 def fail(message: str):
-    raise RuntimeError("jit_amp: " + message)
+    assert False, "jit_amp: " + message
 )SCRIPT";
 
 }  // namespace jit_amp

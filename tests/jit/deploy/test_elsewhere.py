@@ -330,7 +330,7 @@ def test_on_another_device_it_is_right_or_refused(
     with pytest.raises((RuntimeError, torch.jit.Error, NotImplementedError)) as caught:
         moved(x.to(device))
     if examples and device == "cuda":
-        assert "whose `x` is Float on cpu: freeze it" in str(caught.value)
+        assert "`x`: expected float32 on cpu, got float32 on cuda" in str(caught.value)
 
 
 class Trained(nn.Module):
