@@ -16,6 +16,7 @@
 #include "passes/restore_trace.h"
 #include "pipelines/alone.h"
 #include "runtime/attach.h"
+#include "runtime/explain.h"
 #include "runtime/freeze.h"
 #include "runtime/program.h"
 #include "runtime/record.h"
@@ -65,22 +66,73 @@ std::optional<jit_amp::Ignoring> how(const std::shared_ptr<torch::jit::Graph>& p
   return ignore ? std::optional(jit_amp::Ignoring{pattern, scopes}) : std::nullopt;
 }
 
-// Arguments of forward, each as a stack without self. Throws TypeError: one does not fit; PyTorch's
-// text says which, of which type, and forward's signature.
+// Arguments of a method, each as a stack without self. Throws TypeError: one does not fit;
+// PyTorch's text says which, of which type, and forward's signature.
 std::vector<torch::jit::Stack> stacks_of(const Module& module,
-                                         const std::vector<py::tuple>& examples) {
+                                         const std::vector<py::tuple>& examples,
+                                         const std::string& method = "forward") {
   std::vector<torch::jit::Stack> stacks;
   for (const py::tuple& example : examples) {
     try {
       stacks.push_back(torch::jit::createStackForSchema(
-          module.get_method("forward").function().getSchema(), torch::jit::tuple_slice(example),
+          module.get_method(method).function().getSchema(), torch::jit::tuple_slice(example),
           py::kwargs(), module._ivalue()));
     } catch (const std::runtime_error& error) {
-      throw py::type_error(std::string("an example that forward does not take: ") + error.what());
+      throw py::type_error("an example that " + method + " does not take: " + error.what());
     }
     stacks.back().erase(stacks.back().begin());  // self
   }
   return stacks;
+}
+
+py::tuple as_python(const jit_amp::Place& place) {
+  return py::make_tuple(place.file, place.line, place.column, place.function);
+}
+
+py::dict as_python(const jit_amp::Operated& at) {
+  const auto places = [](const std::vector<jit_amp::Place>& stack) {
+    py::list list;
+    for (const auto& place : stack) {
+      list.append(as_python(place));
+    }
+    return list;
+  };
+  py::dict states, scopes;
+  for (const auto& [device, state] : at.state) {
+    states[py::str(device)] = py::make_tuple(state.enabled, state.dtype, state.by_scope);
+  }
+  for (const auto& [device, place] : at.scope) {
+    scopes[py::str(device)] = as_python(place);
+  }
+  py::list casts;
+  for (const auto& cast : at.casts) {
+    casts.append(py::make_tuple(cast.from, cast.to, cast.count, cast.bytes));
+  }
+  py::object numerics = py::none();
+  if (at.numerics) {
+    const auto& n = *at.numerics;
+    numerics = py::dict(py::arg("introduced") = n.introduced, py::arg("total") = n.total,
+                        py::arg("largest") = n.largest, py::arg("elements") = n.elements,
+                        py::arg("nans") = n.nans, py::arg("infinities") = n.infinities,
+                        py::arg("overflows") = n.overflows, py::arg("underflows") = n.underflows,
+                        py::arg("subnormals") = n.subnormals);
+  }
+  return py::dict(
+      py::arg("name") = at.name, py::arg("stack") = places(at.stack), py::arg("module") = at.module,
+      py::arg("is_call") = at.is_call, py::arg("states") = states, py::arg("scopes") = scopes,
+      py::arg("policies") = at.policy, py::arg("calls") = at.calls, py::arg("seconds") = at.seconds,
+      py::arg("operands") = at.operands, py::arg("results") = at.results,
+      py::arg("devices") = at.devices, py::arg("casts") = casts, py::arg("shapes") = at.shapes,
+      py::arg("numerics") = numerics);
+}
+
+// What was seen of a function's operators, and what eager would warn of.
+py::tuple as_python(const jit_amp::Explained& explained) {
+  py::list operators;
+  for (const auto& at : explained.operators) {
+    operators.append(as_python(at));
+  }
+  return py::make_tuple(operators, explained.warnings);
 }
 
 PYBIND11_MODULE(_C, m) {
@@ -252,6 +304,30 @@ PYBIND11_MODULE(_C, m) {
     return policy ? std::optional<std::string>(jit_amp::name_of(*policy)) : std::nullopt;
   });
   m.def("reach", &jit_amp::reach);
+  m.def("explain_method", [](const Module& module, const std::string& method,
+                             const std::vector<py::tuple>& runs, bool numerics) {
+    auto& function = torch::jit::toGraphFunction(module.get_method(method).function());
+    const auto stacks = stacks_of(module, runs, method);
+    const auto explained = [&] {
+      const py::gil_scoped_release released;
+      return jit_amp::explain(function, module._ivalue(), stacks, numerics);
+    }();
+    return as_python(explained);
+  });
+  m.def("explain_function", [](const StrongFunctionPtr& function,
+                               const std::vector<py::tuple>& runs, bool numerics) {
+    auto& source = torch::jit::toGraphFunction(*function.function_);
+    std::vector<torch::jit::Stack> stacks;
+    for (const py::tuple& arguments : runs) {
+      stacks.push_back(torch::jit::createStackForSchema(
+          source.getSchema(), torch::jit::tuple_slice(arguments), py::kwargs(), std::nullopt));
+    }
+    const auto explained = [&] {
+      const py::gil_scoped_release released;
+      return jit_amp::explain(source, nullptr, stacks, numerics);
+    }();
+    return as_python(explained);
+  });
   // For tests, and for those who look for what a pass does (docs/internals.md).
   m.def("run_pass",
         [](const std::string& pass, const std::shared_ptr<torch::jit::Graph>& graph,

@@ -5,6 +5,7 @@ import torch as _torch  # noqa: F401  (the extension links against what it loads
 from jit_amp import policy
 from jit_amp._C import AutocastError
 from jit_amp._decorated import get_autocast
+from jit_amp._explain import Report, explain
 from jit_amp._freeze import facts, freeze, optimize_for_inference
 from jit_amp._ignore import ignore_amp
 from jit_amp._install import install, uninstall
@@ -13,6 +14,8 @@ from jit_amp._trace import trace, trace_module
 
 __all__ = [
     "AutocastError",
+    "Report",
+    "explain",
     "facts",
     "freeze",
     "get_autocast",

@@ -25,6 +25,8 @@
 //       torch.autocast's __enter__ for the device, with what stands beside its name.
 //   jit_amp::exit_scope() -> ()
 //       The __exit__ of the scope that was entered last.
+//   jit_amp::explain_begin[value=…](inputs…) -> (), jit_amp::explain_end[value=…](results…) -> ()
+//       Around the operator of that number, where runtime/explain.h looks at it.
 //   jit_amp::program(Program program, inputs…) -> …
 //       All of a lowered function: runtime/program.h.
 //   jit_amp::deferred[value=…]() -> int
@@ -53,6 +55,8 @@ inline const c10::Symbol loop_done = c10::Symbol::fromQualString("jit_amp::loop_
 inline const c10::Symbol ambient_dtype = c10::Symbol::fromQualString("jit_amp::ambient_dtype");
 inline const c10::Symbol enter_scope = c10::Symbol::fromQualString("jit_amp::enter_scope");
 inline const c10::Symbol exit_scope = c10::Symbol::fromQualString("jit_amp::exit_scope");
+inline const c10::Symbol explain_begin = c10::Symbol::fromQualString("jit_amp::explain_begin");
+inline const c10::Symbol explain_end = c10::Symbol::fromQualString("jit_amp::explain_end");
 inline const c10::Symbol program = c10::Symbol::fromQualString("jit_amp::program");
 inline const c10::Symbol deferred = c10::Symbol::fromQualString("jit_amp::deferred");
 inline const c10::Symbol hidden = c10::Symbol::fromQualString("jit_amp::hidden");

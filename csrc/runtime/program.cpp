@@ -24,17 +24,6 @@ namespace {
 
 using namespace torch::jit;
 
-State entry_state(Ambient ambient) {
-  State state;
-  if (ambient.cpu) {
-    state.devices[at::kCPU] = {true, std::nullopt};
-  }
-  if (ambient.cuda) {
-    state.devices[at::kCUDA] = {true, std::nullopt};
-  }
-  return state;
-}
-
 // Of one function; the oldest goes.
 constexpr size_t kVariants = 16;
 
@@ -142,6 +131,17 @@ const RegisterOperators operators({Operator("jit_amp::program(...) -> ...", run_
                                             c10::AliasAnalysisKind::CONSERVATIVE)});
 
 }  // namespace
+
+State entry_state(Ambient ambient) {
+  State state;
+  if (ambient.cpu) {
+    state.devices[at::kCPU] = {true, std::nullopt};
+  }
+  if (ambient.cuda) {
+    state.devices[at::kCUDA] = {true, std::nullopt};
+  }
+  return state;
+}
 
 Turn::Turn() {
   static auto& mutex = *new std::recursive_mutex;

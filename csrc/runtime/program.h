@@ -22,6 +22,7 @@
 #include <optional>
 #include <vector>
 
+#include "analysis/scopes.h"
 #include "passes/fix_attributes.h"
 
 namespace jit_amp {
@@ -30,6 +31,9 @@ struct Ambient {
   bool cpu;
   bool cuda;
 };
+
+// Its dtypes are asked for when the graph runs.
+State entry_state(Ambient ambient);
 
 // Takes the turn to lower: graphs are read and made by one thread at a time, which holds the GIL
 // because copies of Python operators need it, and waits for its turn without it.

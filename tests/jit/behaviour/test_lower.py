@@ -689,18 +689,17 @@ def test_cudas_reductions_get_a_dtype_and_keep_one_that_is_given() -> None:
     )
 
 
-def test_cudas_norm_is_left_to_the_dispatcher() -> None:
-    # It appends a dtype where the tensor is on CUDA; the overload with one refuses complex numbers.
+def test_cudas_norm_casts_its_operand() -> None:
+    # The dispatcher's appends a dtype, and the overload with one refuses complex numbers, which
+    # Python's `x.norm()` takes.
     check_ir(
         jit_amp.lowered_graph(norms_on_cuda),
         """
         CHECK-LABEL: graph(
-        CHECK-NOT:   aten::norm
-        CHECK:       jit_amp::scoped
-        CHECK-SAME:  devices=["cuda"]
-        CHECK:       return
-        CHECK:       aten::norm({{%[0-9]+}}, {{%[0-9]+}})
-        CHECK:       aten::norm({{%[0-9]+}}, {{%[0-9]+}}, {{%[0-9]+}}, {{%[0-9]+}})
+        CHECK-NOT:   jit_amp::scoped
+        CHECK:       [[WIDE:%[0-9]+]] : Tensor = jit_amp::cast(%x.1, {{%[0-9]+}}, {{%[0-9]+}})
+        CHECK:       aten::norm([[WIDE]], {{%[0-9]+}})
+        CHECK:       aten::norm([[WIDE]], {{%[0-9]+}}, {{%[0-9]+}}, {{%[0-9]+}})
         """,
     )
 

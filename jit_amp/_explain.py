@@ -1,0 +1,412 @@
+"""jit_amp.explain: which line runs in which precision, why, and what it costs."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import linecache
+import os
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.jit import ScriptFunction, ScriptModule
+
+from jit_amp import _C
+from jit_amp._script import _scripted
+
+TIMED_RUNS = 5  # after one that warms up
+REDUCED = ("bfloat16", "float16")
+_FLOATING = (*REDUCED, "float32", "float64")
+_REASONS = {
+    "lower": "in {device}'s list of operators that run in the scope's dtype",
+    "fp32": "in {device}'s list of float32 operators",
+    "fp32_opt_dtype": "in {device}'s list of operators whose result is float32, unless a dtype is"
+    " given",
+    "fp32_append_dtype": "in {device}'s list of operators whose result is float32",
+    "promote": "promotes to the widest of its operands",
+    "promote_inside": "is made of operators that promote to the widest of their operands",
+    "untouched": "in no list of {device}'s: runs in the dtypes that it is given",
+    "opaque": "in no list of {device}'s, and what it calls inside may be: the dispatcher's autocast"
+    " decides",
+    "banned": "refused by {device}'s autocast",
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of a source file; ``function`` is what it stands in, empty for the outermost."""
+
+    file: str
+    line: int
+    column: int
+    function: str = ""
+
+    def __str__(self) -> str:
+        return f"{os.path.basename(self.file)}:{self.line}" if self.line else "?"
+
+    @property
+    def text(self) -> str:
+        """The line itself, without what is around it."""
+        return linecache.getline(self.file, self.line).strip()
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The autocast state in force for one device, and the line that made it, if one did."""
+
+    device: str
+    enabled: bool
+    dtype: str | None  # None: the one around the call
+    place: Place | None  # None: what is around the call
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Casts of one kind that autocast made for an operator; bytes are read and written."""
+
+    source: str
+    target: str
+    count: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """An operator's results beside the same operator in float64.
+
+    ``introduced`` is its own error, on the operands that it had, and ``total`` that against a
+    program which is all in float64: largest differences, relative to the largest entry.
+    ``overflows`` are infinite here and not in float64, ``underflows`` zero here and not there.
+    """
+
+    introduced: float
+    total: float
+    largest: float
+    elements: int
+    nans: int
+    infinities: int
+    overflows: int
+    underflows: int
+    subnormals: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operator of the program, at one place of it."""
+
+    operator: str
+    place: Place
+    stack: tuple[Place, ...]  # from the outermost call to `place`
+    module: str  # path of the submodule whose code it is; "" for the module itself
+    scopes: tuple[Scope, ...]
+    policy: str  # "lower", "fp32", ...; "" outside every enabled scope
+    reason: str
+    calls: int
+    operands: tuple[str, ...]  # dtypes; "several" where calls differ
+    results: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]  # of the results of the first call
+    devices: tuple[str, ...]
+    casts: tuple[Cast, ...]
+    seconds: float
+    numerics: Numerics | None
+
+    @property
+    def line(self) -> Place:
+        """The innermost line that is not PyTorch's own."""
+        own = [place for place in self.stack if place.line and not _is_pytorchs(place.file)]
+        return own[-1] if own else self.place
+
+    @property
+    def precision(self) -> str:
+        """What it computed in: ``"reduced"``, ``"float32"``, ``"mixed"`` or ``"none"``."""
+        cast = {c.source: c.target for c in self.casts}
+        kinds = {cast.get(d, d) for d in self.operands or self.results if d in _FLOATING}
+        reduced = kinds & set(REDUCED)
+        if not kinds:
+            return "none"
+        return "mixed" if reduced and kinds - reduced else "reduced" if reduced else "float32"
+
+
+def _is_pytorchs(file: str) -> bool:
+    return file.startswith(os.path.dirname(torch.__file__) + os.sep)
+
+
+@dataclass(frozen=True)
+class Hint:
+    """Something that could be better, and what to write."""
+
+    place: Place
+    text: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What :func:`explain` returns. ``print`` it, or write a page with :meth:`to_html`.
+
+    ``refusal`` is the text of the :class:`AutocastError` of a program that jit_amp refuses, which
+    has no rows; ``refused_at`` is its line.
+    """
+
+    name: str
+    rows: tuple[Row, ...]
+    warnings: tuple[str, ...] = ()
+    hints: tuple[Hint, ...] = ()
+    refusal: str = ""
+    refused_at: Place | None = None
+    timing: bool = False
+    numerics: bool = False
+    torch: str = field(default=torch.__version__)
+
+    def to_json(self) -> str:
+        """All of it as JSON."""
+        return json.dumps(dataclasses.asdict(self), indent=1)
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Writes one page that needs no network: the sources, line by line, with what runs there.
+
+        Needs Jinja2 and Pygments: ``pip install jit_amp[explain]``.
+        """
+        from jit_amp import _page
+
+        Path(path).write_text(_page.render(self), encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        from jit_amp import _page
+
+        return _page.table(self)
+
+    def __str__(self) -> str:
+        return _text(self, shutil.get_terminal_size().columns, _has_colors())
+
+
+def explain(
+    obj: Any,
+    example_inputs: Any = None,
+    *,
+    method: str = "forward",
+    numerics: bool = False,
+    timing: bool = False,
+) -> Report:
+    """Runs a program once as eager would, and tells of each operator what autocast did there.
+
+    Args:
+        obj: a function, an ``nn.Module``, or what :func:`script`, :func:`trace`, :func:`freeze`
+            or PyTorch's made of one. It stays as it is: what runs is a copy.
+        example_inputs: a tuple of arguments, or a tensor if that is the only one; a dictionary of
+            arguments by name.
+        method: the method, where ``obj`` is a module.
+        numerics: run each operator beside itself in float64: where accuracy is lost, where
+            something overflows. Three times the memory, and slower.
+        timing: measure each operator, as the median of five further runs.
+
+    Returns:
+        A :class:`Report`. Where jit_amp refuses the program, it has the refusal and its line.
+
+    Raises:
+        TypeError: the arguments do not fit.
+        RuntimeError: what the program raises, and what ``torch.jit.script`` does.
+    """
+    name = getattr(obj, "__qualname__", None) or type(obj).__qualname__
+    try:
+        scripted = _scripted(obj)
+        if isinstance(scripted, ScriptModule):
+            scripted = copy.deepcopy(scripted)
+            schema = scripted._c._get_method(method).schema
+            formals = schema.arguments[1:]
+        elif isinstance(scripted, ScriptFunction):
+            formals = scripted.schema.arguments  # type: ignore[attr-defined]
+        else:
+            raise TypeError(f"jit_amp.explain takes a function or a module, not {name}")
+        arguments = _arguments(formals, example_inputs)
+        runs = [_fresh(arguments) for _ in range(1 + (1 + TIMED_RUNS if timing else 0))]
+        if isinstance(scripted, ScriptModule):
+            rows, warnings = _C.explain_method(scripted._c, method, runs, numerics)
+        else:
+            rows, warnings = _C.explain_function(scripted, runs, numerics)
+    except _C.AutocastError as error:
+        return Report(name, (), refusal=str(error), refused_at=_line_of(str(error)))
+    made = tuple(_row(row) for row in rows)
+    return Report(
+        name,
+        made,
+        tuple(warnings),
+        tuple(_hints(made)),
+        timing=timing,
+        numerics=numerics,
+    )
+
+
+def _arguments(formals: Any, given: Any) -> tuple[Any, ...]:
+    by_name = dict(given) if isinstance(given, Mapping) else {}
+    positional = () if given is None or by_name else given if isinstance(given, tuple) else (given,)
+    arguments = list(positional)
+    for formal in formals[len(positional) :]:
+        if formal.name not in by_name and not formal.has_default_value():
+            raise TypeError(f"jit_amp.explain: example_inputs without `{formal.name}`")
+        arguments.append(by_name.pop(formal.name, formal.default_value))
+    if by_name or len(arguments) > len(formals):
+        takes = ", ".join(f"{f.name}: {f.type.annotation_str}" for f in formals)
+        raise TypeError(f"jit_amp.explain: example_inputs do not fit ({takes})")
+    return tuple(arguments)
+
+
+def _fresh(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().clone().requires_grad_(value.requires_grad)
+    if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
+        return type(value)(_fresh(each) for each in value)
+    if isinstance(value, dict):
+        return {key: _fresh(each) for key, each in value.items()}
+    return copy.deepcopy(value)
+
+
+def _line_of(error: str) -> Place | None:
+    for line in error.splitlines():
+        parts = line.strip().split('"')
+        if line.strip().startswith("File ") and len(parts) == 3 and "line " in parts[2]:
+            number = parts[2].partition("line ")[2].split(",")[0].strip()
+            return Place(parts[1], int(number), 0)
+    return None
+
+
+def _dtype(dtype: Any) -> str:
+    return "several" if dtype is None else str(dtype).removeprefix("torch.")
+
+
+def _row(seen: dict[str, Any]) -> Row:
+    stack = tuple(Place(*place) for place in seen["stack"])
+    scopes = tuple(
+        Scope(
+            device,
+            enabled,
+            None if dtype is None else _dtype(dtype),
+            Place(*seen["scopes"][device]) if device in seen["scopes"] else None,
+        )
+        for device, (enabled, dtype, _) in seen["states"].items()
+    )
+    policy, reason = _why(seen, scopes)
+    numbers = seen["numerics"]
+    return Row(
+        seen["name"],
+        stack[-1],
+        stack,
+        seen["module"],
+        scopes,
+        policy,
+        reason,
+        seen["calls"],
+        tuple(map(_dtype, seen["operands"])),
+        tuple(map(_dtype, seen["results"])),
+        tuple(map(tuple, seen["shapes"])),
+        tuple(seen["devices"]),
+        tuple(Cast(_dtype(a), _dtype(b), n, size) for a, b, n, size in seen["casts"]),
+        seen["seconds"],
+        numbers and Numerics(**numbers),
+    )
+
+
+def _why(seen: dict[str, Any], scopes: tuple[Scope, ...]) -> tuple[str, str]:
+    """The policy for the device that the operator ran on, and its reason in a sentence."""
+    enabled = {scope.device: scope for scope in scopes if scope.enabled}
+    ran = [device for device in seen["devices"] if device in enabled]
+    if not enabled:
+        off = [str(scope.place) for scope in scopes if scope.place]
+        return "", f"autocast is off here, by {off[0]}" if off else "outside every scope"
+    if not seen["calls"]:
+        device = next(iter(enabled))
+    elif not ran:
+        return "", f"autocast is on for {', '.join(enabled)}, and its tensors are elsewhere"
+    else:
+        device = ran[0]
+    policy = seen["policies"].get(device, "")
+    name = {"cpu": "CPU", "cuda": "CUDA"}.get(device, device)
+    reason = _REASONS.get(policy, "").format(device=name)
+    if policy == "opaque" and seen["is_call"]:
+        reason = "a call of code that is not in the graph: the dispatcher's autocast decides"
+    return policy, reason + ("" if seen["calls"] else "; did not run on these inputs")
+
+
+def _hints(rows: Iterable[Row]) -> Iterable[Hint]:
+    for row in rows:
+        repeated = [c for c in row.casts if row.calls > 1 and c.count >= row.calls]
+        if repeated and row.policy:
+            yield Hint(
+                row.line,
+                f"{row.operator} casts {repeated[0].source} to {repeated[0].target} "
+                f"{repeated[0].count} times, in a loop: cast before the loop what does not change "
+                "in it",
+            )
+        if row.policy == "fp32" and any(c.source in REDUCED for c in row.casts):
+            yield Hint(
+                row.line,
+                f"{row.operator} runs in float32 only because autocast lists it: if a reduced "
+                "dtype is enough, put it into `with torch.autocast(..., enabled=False):`",
+            )
+        if row.policy == "opaque" and row.casts == () and not row.operator.startswith("aten::"):
+            yield Hint(
+                row.line,
+                f"{row.operator} is unknown to autocast's lists: "
+                f'jit_amp.policy.register("{row.operator}", ...) says what is to be done to it, '
+                "and lets it be frozen",
+            )
+        if row.numerics and row.numerics.overflows:
+            yield Hint(
+                row.line,
+                f"{row.numerics.overflows} results of {row.operator} overflow {row.results[0]}, "
+                "and are finite in float64",
+            )
+
+
+def _has_colors() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+_COLORS = {"reduced": 32, "mixed": 33, "float32": 36, "none": 90}
+
+
+def _text(report: Report, width: int, colors: bool) -> str:
+    """The report as a table, grouped by source line."""
+    lines = [f"{report.name}: {len(report.rows)} operators, torch {report.torch}"]
+    if report.refusal:
+        return "\n".join([lines[0], "", report.refusal])
+
+    def colored(text: str, code: int) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if colors else text
+
+    total = sum(row.seconds for row in report.rows)
+    at: tuple[str, int, str] | None = None
+    for row in report.rows:
+        line_at = row.line
+        if (line_at.file, line_at.line, row.module) != at:
+            at = (line_at.file, line_at.line, row.module)
+            head = f"{line_at}  {line_at.text}" + (f"  [{row.module}]" if row.module else "")
+            lines += ["", colored(head[: max(width, 40)], 1)]
+        casts = ", ".join(f"{c.count} {c.source} to {c.target}" for c in row.casts)
+        cells = [
+            f"  {row.operator.removeprefix('aten::'):24.24}",
+            f"{' '.join(row.operands):.28}".ljust(28) + " -> " + f"{' '.join(row.results):14.14}",
+        ]
+        if report.timing:
+            cells.append(f"{row.seconds / total if total else 0:5.1%}")
+        if report.numerics:
+            n = row.numerics
+            cells.append(f"{n.introduced:8.1e} {n.total:8.1e}" if n else " " * 17)
+        cells.append(f"casts {casts}" if casts else row.reason)
+        line = "  ".join(cells)[: max(width, 100)]
+        lines.append(colored(line, _COLORS[row.precision]))
+    counts = Counter(row.precision for row in report.rows)
+    made = sum(cast.count for row in report.rows for cast in row.casts)
+    moved = sum(cast.bytes for row in report.rows for cast in row.casts)
+    kinds = ", ".join(f"{n} {kind}" for kind, n in counts.most_common())
+    lines += ["", f"{kinds}; {made} casts of {moved / 1e6:.1f} MB"]
+    lines += [f"hint: {hint.place}: {hint.text}" for hint in report.hints]
+    lines += [f"warning: {warning}" for warning in report.warnings]
+    return "\n".join(lines)

@@ -1,0 +1,325 @@
+"""jit_amp.explain: rows against what eager does, and the page as a browser shows it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import jit_amp
+
+from ..support import assert_same, imported
+
+
+class Attention(nn.Module):
+    """Logits that exceed float16 where the marked line is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.norm = nn.Linear(8, 24), nn.LayerNorm(8)
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.float16):
+            q, k, v = self.qkv(x).chunk(3, -1)
+            logits = q @ (k * 100).transpose(-2, -1)  # overflows
+            with torch.autocast("cpu", enabled=False):
+                weights = torch.softmax(logits.float(), -1)
+            y = weights @ v
+            for _ in range(2):
+                y = F.linear(y, self.norm.weight.diag())
+        return self.norm(y.float()) + x
+
+
+def large() -> tuple[Attention, Tensor]:
+    torch.manual_seed(0)
+    return Attention().eval(), torch.randn(2, 5, 8) * 40
+
+
+def rows_of(report: jit_amp.Report, operator: str) -> list[Any]:
+    return [row for row in report.rows if row.operator.startswith("aten::" + operator)]
+
+
+def test_rows_say_what_ran_where_and_why() -> None:
+    model, x = large()
+    report = jit_amp.explain(model, (x,))
+    first, *_ = rows_of(report, "linear")
+    assert first.module == "qkv"
+    assert first.line.text == "q, k, v = self.qkv(x).chunk(3, -1)"
+    assert first.place.file.endswith("linear.py")
+    assert (first.operands, first.results) == (("float32",) * 3, ("float16",))
+    assert [(c.source, c.target, c.count) for c in first.casts] == [("float32", "float16", 3)]
+    assert first.casts[0].bytes == (x.numel() + 24 * 8 + 24) * (4 + 2)
+    assert (first.policy, first.precision) == ("lower", "reduced")
+    assert first.scopes[0].place.text == 'with torch.autocast("cpu", dtype=torch.float16):'
+    [softmax] = rows_of(report, "softmax")
+    assert softmax.precision == "float32"
+    assert "off here" in softmax.reason
+    [in_the_loop] = [row for row in rows_of(report, "linear") if row.module != "qkv"]
+    assert in_the_loop.calls == 2
+    assert any("in a loop" in hint.text for hint in report.hints)
+    [norm] = rows_of(report, "layer_norm")
+    assert (norm.policy, norm.reason) == ("", "outside every scope")
+    assert jit_amp.explain(model, {"x": x}).rows == report.rows
+
+
+def test_an_overflow_is_found_on_its_line() -> None:
+    model, x = large()
+    report = jit_amp.explain(model, x, numerics=True, timing=True)
+    bad = [row for row in report.rows if row.numerics and row.numerics.overflows]
+    assert bad[0].line.text.endswith("# overflows")
+    assert any(hint.place == bad[0].line and "overflow" in hint.text for hint in report.hints)
+    exact = [row for row in report.rows if row.numerics and row.precision == "float32"]
+    assert all(row.numerics.introduced < 1e-5 for row in exact)
+    assert sum(row.seconds for row in report.rows) > 0
+
+
+def test_nothing_of_the_object_changes() -> None:
+    model = nn.BatchNorm1d(4).train()
+    before = copy.deepcopy(model.state_dict())
+    x = torch.randn(3, 4)
+    kept = x.clone()
+    jit_amp.explain(model, (x,), timing=True, numerics=True)
+    assert_same(dict(model.state_dict()), dict(before), "the module")
+    assert_same(x, kept, "its input")
+
+
+def test_what_has_been_scripted_traced_or_frozen_is_explained() -> None:
+    model, x = large()
+    expected = [row.operator for row in jit_amp.explain(model, x).rows]
+    assert [r.operator for r in jit_amp.explain(jit_amp.script(model), x).rows] == expected
+    with torch.no_grad():
+        trace = jit_amp.explain(jit_amp.trace(model, (x,)), x)
+        assert rows_of(trace, "linear")[0].policy == "lower"
+        frozen = jit_amp.explain(jit_amp.freeze(model, example_inputs=(x,)), x)
+    assert not any(row.casts for row in frozen.rows)  # they are operators of their own
+
+
+def refused(x: Tensor, on: bool):
+    with torch.autocast("cpu", enabled=on):
+        return x @ x
+
+
+def test_a_refused_program_has_its_refusal_and_line() -> None:
+    report = jit_amp.explain(refused, (torch.randn(2, 2), True))
+    assert "JA101" in report.refusal
+    assert report.refused_at and report.refused_at.text == 'with torch.autocast("cpu", enabled=on):'
+    assert "JA101" in str(report)
+
+
+def test_arguments_that_do_not_fit() -> None:
+    with pytest.raises(TypeError, match="without `on`"):
+        jit_amp.explain(refused, torch.randn(2, 2))
+    with pytest.raises(TypeError, match="do not fit"):
+        jit_amp.explain(refused, (torch.randn(2, 2), True, 3))
+
+
+class _Dtypes(TorchDispatchMode):
+    """The dtypes of results that eager's operators have, by overload."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, torch.dtype]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor):
+            self.seen.append((func.name(), result.dtype))
+        return result
+
+
+def plain(x: Tensor, y: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        a = torch.mm(x, y)
+        b = torch.bmm(a.unsqueeze(0), x.unsqueeze(0))
+        c = torch.addmm(x, y, y)
+        return torch.mul(a, x), torch.cat([a, x]), b, c, torch.sigmoid(a)
+
+
+@torch.no_grad()
+def test_dtypes_are_those_that_a_dispatch_mode_sees_in_eager() -> None:
+    x, y = torch.randn(4, 4), torch.randn(4, 4)
+    with _Dtypes() as mode:
+        plain(x, y)
+    ours = [
+        (row.operator, getattr(torch, row.results[0]))
+        for row in jit_amp.explain(plain, (x, y)).rows
+    ]
+    seen = [each for each in mode.seen if not each[0].startswith("aten::_to_copy")]
+    assert ours == seen
+    casts = sum(c.count for row in jit_amp.explain(plain, (x, y)).rows for c in row.casts)
+    assert casts == len(mode.seen) - len(seen)
+
+
+@pytest.mark.parametrize("width", [60, 200])
+def test_the_table_fits_a_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    model, x = large()
+    text = str(jit_amp.explain(model, x, numerics=True))
+    assert "\x1b" not in text
+    table = text.partition("hint:")[0]
+    assert max(map(len, table.splitlines())) <= max(width, 100)
+
+
+# The page.
+
+FOREIGN = "</script><script>document.title='taken over'</script><img src=x onerror=alert(1)>"
+SOURCE = f'''
+class Program(torch.nn.Module):
+    """{FOREIGN}"""
+
+    def __init__(self):
+        super().__init__()
+        self.add_module("a<b>&", torch.nn.Linear(4, 4))
+        self.inner = getattr(self, "a<b>&")
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):  # {FOREIGN}
+            return self.inner(x)
+'''
+
+
+def browser_at(path: Path, width: int = 1300) -> Any:
+    selenium = pytest.importorskip("selenium.webdriver")
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not chromium or not driver:
+        pytest.skip("no chromium and chromedriver on the PATH: scripts/browser installs them")
+    options = selenium.ChromeOptions()
+    options.binary_location = chromium
+    for argument in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--window-size={width},900",
+    ):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    browser = selenium.Chrome(options=options, service=selenium.ChromeService(driver))
+    browser.get(path.as_uri())
+    return browser
+
+
+def requests_of(browser: Any) -> list[str]:
+    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    urls = [
+        event["params"]["request"]["url"]
+        for event in events
+        if event["method"] == "Network.requestWillBeSent"
+    ]
+    return [url for url in urls if not url.startswith(("file:", "data:"))]
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[Any]:
+    model, x = large()
+    report = jit_amp.explain(model, x, numerics=True, timing=True)
+    report.to_html(tmp_path / "page.html")
+    browser = browser_at(tmp_path / "page.html")
+    yield browser
+    assert not [e for e in browser.get_log("browser") if e["level"] == "SEVERE"]
+    assert requests_of(browser) == []
+    browser.quit()
+
+
+def find(browser: Any, selector: str) -> list[Any]:
+    return list(browser.find_elements("css selector", selector))
+
+
+def line_of(browser: Any, text: str) -> Any:
+    return next(b for b in find(browser, "button.line") if text in b.text)
+
+
+def test_a_click_or_enter_opens_a_line(page: Any) -> None:
+    line = line_of(page, "self.qkv(x)")
+    line.click()
+    [row] = [r for r in find(page, ".details tr") if "linear" in r.text]
+    assert "qkv" in row.text
+    assert "3 x float32 to float16" in row.text
+    assert "in CPU's list" in row.text
+    assert line.get_attribute("aria-expanded") == "true"
+    line.send_keys("\n")
+    assert find(page, ".details") == []
+    assert page.execute_script("return location.hash").startswith("#f0L")
+
+
+def test_filters_and_search(page: Any) -> None:
+    total = page.execute_script("return rows.length")
+    find(page, "#search")[0].send_keys("softmax")
+    assert find(page, "#found")[0].text == f"1 of {total} operators"
+    find(page, "#search")[0].clear()
+    find(page, "#search")[0].send_keys(" ")
+    page.execute_script("byId('precision').value = 'float32'; filter()")
+    kept = page.execute_script("return rows.filter((r) => r.precision == 'float32').length")
+    assert find(page, "#found")[0].text == f"{kept} of {total} operators"
+    overflows = line_of(page, "# overflows").find_element("xpath", "..")
+    assert "out" in overflows.get_attribute("class")
+
+
+def test_keyboard_deep_link_and_dark(page: Any) -> None:
+    body = find(page, "body")[0]
+    body.send_keys("j")
+    body.send_keys("j")
+    assert page.switch_to.active_element.get_attribute("class") == "line"
+    page.switch_to.active_element.send_keys("/")
+    page.execute_script("document.activeElement.blur()")
+    body.send_keys("/")
+    assert page.switch_to.active_element.get_attribute("id") == "search"
+    page.execute_script("location.hash = '#r0'")
+    time.sleep(0.2)
+    assert find(page, "#r0")
+    before = page.execute_script("return getComputedStyle(document.body).backgroundColor")
+    find(page, "#theme")[0].click()
+    assert page.execute_script("return getComputedStyle(document.body).backgroundColor") != before
+
+
+def test_foreign_text_stays_text(tmp_path: Path) -> None:
+    module = imported("import torch\nfrom torch import Tensor\n" + SOURCE, tmp_path / "a<i>b.py")
+    report = jit_amp.explain(module.Program().eval(), torch.randn(2, 4))
+    report.to_html(tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    assert FOREIGN not in text
+    assert text.count("<script") == 2
+    assert "<i>b" not in report._repr_html_()
+    browser = browser_at(tmp_path / "page.html")
+    assert browser.title.startswith("Program")
+    assert not find(browser, "img")
+    assert "a<i>b.py" in find(browser, "body")[0].text
+    browser.quit()
+
+
+def test_a_page_of_20000_operators(tmp_path: Path) -> None:
+    """Only what is looked at is made: the page stays fluid."""
+    body = "\n".join(f"        x = torch.mm(x, y) + {i % 7}" for i in range(200))
+    source = (
+        "import torch\nfrom torch import Tensor\n\n\ndef part(x: Tensor, y: Tensor):\n"
+        f"    with torch.autocast('cpu', dtype=torch.bfloat16):\n{body}\n    return x\n\n\n"
+        "def program(x: Tensor, y: Tensor):\n"
+    )
+    source += "    x = part(x, y)\n" * 50 + "    return x\n"
+    program = imported(source, tmp_path / "large.py").program
+    report = jit_amp.explain(program, (torch.eye(2), torch.eye(2) / 8))
+    assert len(report.rows) == 20000
+    report.to_html(tmp_path / "page.html")
+    browser = browser_at(tmp_path / "page.html")
+    lines = {line.text.split()[0]: line for line in find(browser, "button.line")}
+    lines["215"].click()  # a call: 400 operators
+    assert len(find(browser, ".details tr")) == 1 + 100
+    find(browser, ".more")[0].click()
+    assert len(find(browser, ".details tr")) == 1 + 200
+    elements = browser.execute_script("return document.querySelectorAll('*').length")
+    took = browser.execute_script(
+        "const t = performance.timing, begin = performance.now(); filter();"
+        "return [t.domContentLoadedEventEnd - t.navigationStart, performance.now() - begin]"
+    )
+    browser.quit()
+    print(f"opened in {took[0]:.0f} ms, filtered in {took[1]:.0f} ms")
+    assert elements < 10_000
