@@ -70,8 +70,8 @@ def render(report: Report) -> str:
                     "numerics": report.numerics,
                 }
             ),
-            light=HtmlFormatter(style="default").get_style_defs(".code"),
-            dark=HtmlFormatter(style="monokai").get_style_defs(".dark .code"),
+            light=_colors("default", ".code"),
+            dark=_colors("monokai", ".dark .code"),
         )
     )
 
