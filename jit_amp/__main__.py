@@ -1,0 +1,342 @@
+"""The command line: ``jit-amp`` or ``python -m jit_amp``.
+
+A model is a TorchScript file, or ``package.module:name`` of a module, of a function, or of a class
+or factory that is called without arguments and gives one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import io
+import json
+import os
+import re
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import jit_amp
+from jit_amp import policy
+
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_TENSOR = re.compile(r"(\w+)\[([\d\s,]*)\]")
+INPUT_HELP = (
+    "an argument, repeated for several: float32[1,3,224,224] is a random tensor, 3 or true or null "
+    "a value, JSON a list or dictionary of these, a path what torch.save wrote there (a tuple is "
+    "all arguments)"
+)
+
+
+class Mistaken(Exception):
+    """Something that the user wrote."""
+
+
+def model_of(name: str) -> Any:
+    """The model of a name on the command line."""
+    if Path(name).is_file():
+        return torch.jit.load(name)  # type: ignore[no-untyped-call]
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise Mistaken(f"{name!r} is no file, and no package.module:name")
+    sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError as error:
+        raise Mistaken(f"{module}: {error}") from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise Mistaken(f"{module} has no `{attribute}`")
+        found = getattr(found, part)
+    if isinstance(found, type):
+        found = found()
+    elif not isinstance(found, nn.Module) and not getattr(found, "__annotations__", None):
+        found = found()  # a factory; functions that are models say what they take
+    return found
+
+
+def inputs_of(texts: Sequence[str], device: str, seed: int = 0) -> tuple[Any, ...]:
+    """The arguments that ``--input`` stands for."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def made(value: Any) -> Any:
+        if isinstance(value, str) and (tensor := _TENSOR.fullmatch(value.strip())):
+            return _random(tensor[1], tensor[2], generator).to(device)
+        if isinstance(value, list):
+            return [made(each) for each in value]
+        if isinstance(value, dict):
+            return {key: made(each) for key, each in value.items()}
+        return value
+
+    arguments: list[Any] = []
+    for text in texts:
+        if _TENSOR.fullmatch(text.strip()):
+            arguments.append(made(text))
+        elif Path(text).is_file():
+            loaded = torch.load(text, map_location=device)
+            arguments += loaded if isinstance(loaded, tuple) else [loaded]
+        else:
+            try:
+                arguments.append(made(json.loads(text)))
+            except json.JSONDecodeError as error:
+                raise Mistaken(
+                    f"--input {text!r} is no tensor such as float32[2,3], no JSON and no file"
+                ) from error
+    return tuple(arguments)
+
+
+def _random(name: str, sizes: str, generator: torch.Generator) -> Tensor:
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise Mistaken(f"--input: {name!r} is no dtype of PyTorch's")
+    shape = [int(size) for size in sizes.split(",") if size.strip()]
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.randn(shape, generator=generator).to(dtype)
+    return torch.randint(0, 2, shape, generator=generator).to(dtype)
+
+
+@contextlib.contextmanager
+def _step(text: str) -> Iterator[None]:
+    """Says what is being done, and how long it took where that is more than a second."""
+    shows = sys.stderr.isatty()
+    if shows:
+        print(f"{text} ...", end="\r", file=sys.stderr, flush=True)
+    begin = time.monotonic()
+    yield
+    took = time.monotonic() - begin
+    if shows or took > 1:
+        print(f"{text}: {took:.1f} s".ljust(60), file=sys.stderr, flush=True)
+
+
+def _on(model: Any, device: str) -> Any:
+    return model.to(device).eval() if isinstance(model, nn.Module) else model
+
+
+def _scoped(model: Any, autocast: str | None, device: str) -> Any:
+    if autocast is None:
+        return model
+    return jit_amp.script(model, autocast=torch.autocast(device, dtype=_DTYPES[autocast]))
+
+
+def run_explain(given: argparse.Namespace) -> int:
+    with _step("loading"):
+        model = _on(model_of(given.model), given.device)
+        inputs = inputs_of(given.input, given.device)
+    with _step("running"), torch.no_grad():
+        scoped = _scoped(model, given.autocast, given.device)
+        report = jit_amp.explain(
+            scoped, inputs, method=given.method, numerics=given.numerics, timing=given.timing
+        )
+    if given.html:
+        report.to_html(given.html)
+    print(report.to_json() if given.json else report)
+    return 1 if report.refusal else 0
+
+
+def run_freeze(given: argparse.Namespace) -> int:
+    with _step("loading"):
+        model = _on(model_of(given.model), given.device)
+        inputs = inputs_of(given.input, given.device)
+    with _step("freezing"), torch.no_grad():
+        scoped = _scoped(model, given.autocast, given.device)
+        frozen = jit_amp.freeze(scoped, example_inputs=inputs if given.input else None)
+    if given.lite:
+        frozen._save_for_lite_interpreter(str(given.output))
+    else:
+        torch.jit.save(frozen, given.output)
+    operators = torch.jit.export_opnames(frozen)  # type: ignore[no-untyped-call]
+    size = Path(given.output).stat().st_size
+    if given.json:
+        print(json.dumps({"output": str(given.output), "bytes": size, "operators": operators}))
+    else:
+        print(f"{given.output}: {size / 1e6:.1f} MB, {len(operators)} kinds of operators")
+    return 0
+
+
+def _leaves(value: Any, path: str = "output") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from _leaves(each, f"{path}[{key!r}]")
+    elif isinstance(value, (list, tuple)):
+        for i, each in enumerate(value):
+            yield from _leaves(each, f"{path}[{i}]")
+    else:
+        yield path, value
+
+
+def _compared(path: str, a: Any, b: Any, steps: float) -> dict[str, Any]:
+    """One output of both: whether it agrees, and how far apart it is in steps of its dtype."""
+    found: dict[str, Any] = {"output": path, "agrees": True, "off": 0.0, "why": ""}
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        found["agrees"] = type(a) is type(b) and a == b
+        found["why"] = "" if found["agrees"] else f"{a!r} and {b!r}"
+    elif (a.dtype, a.shape) != (b.dtype, b.shape):
+        found["agrees"] = False
+        found["why"] = f"{a.dtype} {list(a.shape)} and {b.dtype} {list(b.shape)}"
+    elif a.numel() and not torch.equal(a, b):
+        x, y = (
+            t.detach().cpu().to(torch.complex128 if t.is_complex() else torch.float64)
+            for t in (a, b)
+        )
+        eps = torch.finfo(a.dtype).eps if a.dtype.is_floating_point or a.is_complex() else 1.0
+        scale = max(x.abs().nan_to_num().max().item(), 1e-30)
+        off = (x - y).abs().nan_to_num(nan=float("inf")).max().item() / scale / eps
+        both = x.isnan() & y.isnan()
+        if both.any():
+            off = (x - y)[~both].abs().max().item() / scale / eps if (~both).any() else 0.0
+        found["off"] = off
+        found["agrees"] = off <= steps
+        found["why"] = f"{off:.3g} steps of {str(a.dtype).removeprefix('torch.')} apart"
+    return found
+
+
+def _forms(model: Any, name: str, plain: bool) -> Iterator[tuple[str, Any]]:
+    """The model, and what is saved and loaded of it."""
+    yield name, model
+    if isinstance(model, torch.jit.ScriptModule) and not plain:
+        file = io.BytesIO()
+        torch.jit.save(model, file)
+        file.seek(0)
+        loaded = torch.jit.load(file)  # type: ignore[no-untyped-call]
+        yield f"{name}, saved and loaded", loaded
+        mobile = importlib.import_module("torch.jit.mobile")
+        try:
+            lite = io.BytesIO(model._save_to_buffer_for_lite_interpreter())
+            yield f"{name}, lite interpreter", mobile._load_for_lite_interpreter(lite)
+        except RuntimeError as error:
+            print(f"{name}: no lite form: {str(error).splitlines()[0]}", file=sys.stderr)
+
+
+def run_verify(given: argparse.Namespace) -> int:
+    with _step("loading"):
+        first = _on(model_of(given.first), given.device)
+        second = _on(model_of(given.second), given.device)
+        inputs = inputs_of(given.input, given.device)
+    rows = []
+    with torch.no_grad():
+        scope: Any = contextlib.nullcontext()
+        if given.autocast:
+            scope = torch.autocast(given.device, dtype=_DTYPES[given.autocast])
+        with _step(given.first), scope:
+            expected = list(_leaves(first(*_copied(inputs))))
+        for form, called in _forms(second, given.second, given.plain):
+            for call in range(3):
+                with _step(f"{form}, call {call + 1}"):
+                    actual = list(_leaves(called(*_copied(inputs))))
+                if len(actual) != len(expected):
+                    why = f"{len(expected)} and {len(actual)} outputs"
+                    rows.append({"output": "output", "agrees": False, "off": 0.0, "why": why})
+                for (path, a), (_, b) in zip(expected, actual, strict=False):
+                    rows.append(
+                        {**_compared(path, a, b, given.steps), "form": form, "call": call + 1}
+                    )
+    worst = max(rows, key=lambda row: (not row["agrees"], row["off"]), default=None)
+    wrong = [row for row in rows if not row["agrees"]]
+    if given.json:
+        print(json.dumps({"agrees": not wrong, "worst": worst, "rows": rows}))
+    else:
+        print(f"{len(rows) - len(wrong)} of {len(rows)} outputs agree, of three calls of each form")
+        if worst and (wrong or worst["off"]):
+            print(f"worst: {worst['output']} of {worst.get('form', '')}: {worst['why']}")
+    return 1 if wrong else 0
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.clone()
+    if isinstance(value, (list, tuple)):
+        return type(value)(_copied(each) for each in value)
+    return {k: _copied(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def run_lower(given: argparse.Namespace) -> int:
+    model = _on(model_of(given.model), "cpu")
+    graph = jit_amp.lowered_graph(model, given.method, ambient=tuple(given.ambient))
+    print(json.dumps({"graph": str(graph)}) if given.json else graph)
+    return 0
+
+
+def run_policy(given: argparse.Namespace) -> int:
+    if given.json:
+        print(json.dumps({device: policy.table(device) for device in ("cpu", "cuda")}))
+        return 0
+    return policy.main(["--reach"] if given.reach else [])
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="jit-amp", description=jit_amp.__doc__)
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    commands = parser.add_subparsers(required=True, metavar="command")
+
+    def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> Any:
+        made = commands.add_parser(name, help=text, description=text)
+        made.set_defaults(run=run)
+        made.add_argument("--json", action="store_true", help="print JSON")
+        return made
+
+    def takes_inputs(made: Any) -> None:
+        made.add_argument("--input", action="append", default=[], help=INPUT_HELP)
+        made.add_argument("--device", default="cpu")
+        made.add_argument(
+            "--autocast", choices=[*_DTYPES], help="a scope around all of it, where it has none"
+        )
+
+    made = command("explain", run_explain, "which line runs in which precision, and why")
+    made.add_argument("model")
+    takes_inputs(made)
+    made.add_argument("--method", default="forward")
+    made.add_argument("--numerics", action="store_true", help="where accuracy is lost")
+    made.add_argument("--timing", action="store_true", help="where time goes")
+    made.add_argument("--html", type=Path, help="write the page there")
+
+    made = command("freeze", run_freeze, "an artefact of stock operators")
+    made.add_argument("model")
+    takes_inputs(made)
+    made.add_argument("--output", type=Path, required=True)
+    made.add_argument("--lite", action="store_true", help="for the lite interpreter, on phones")
+
+    made = command("verify", run_verify, "whether two models give the same")
+    made.add_argument("first")
+    made.add_argument("second")
+    takes_inputs(made)
+    made.add_argument("--plain", action="store_true", help="not what is saved and loaded of it")
+    made.add_argument(
+        "--steps", type=float, default=8.0, help="how many steps of the dtype apart is the same"
+    )
+
+    made = command("lower", run_lower, "the graph that a call runs")
+    made.add_argument("model")
+    made.add_argument("--method", default="forward")
+    made.add_argument("--ambient", nargs="*", default=[], choices=["cpu", "cuda"])
+
+    made = command("policy", run_policy, "autocast's tables beside the installed torch")
+    made.add_argument("--reach", action="store_true", help="what freezing can do with operators")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command; returns its exit status: 1 where something is wrong, 2 for a mistake."""
+    given = _parser().parse_args(arguments)
+    try:
+        with warnings.catch_warnings():
+            for known in ("`torch.jit.[a-z_]+` is deprecated", "Lite Interpreter is deprecated"):
+                warnings.filterwarnings("ignore", known)
+            return int(given.run(given))
+    except BrokenPipeError:
+        return 0
+    except Exception as error:
+        if given.debug:
+            raise
+        print(f"jit-amp: {error}", file=sys.stderr)
+        return 2 if isinstance(error, Mistaken) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""jit-amp: what is printed, written and returned."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from jit_amp.__main__ import main
+
+SOURCE = """
+import torch
+from torch import Tensor, nn
+
+
+class Scoped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.linear(x), {"again": x @ x.t()}
+
+
+class Plain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor):
+        return self.linear(x)
+
+
+def factory():
+    return Plain()
+
+
+def other():
+    model = Plain()
+    model.linear.weight.data += 0.5
+    return model
+
+
+def function(x: Tensor, flag: bool, xs: list[Tensor]):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return x @ x if flag else xs[0]
+
+
+def refused(x: Tensor, on: bool):
+    with torch.autocast("cpu", enabled=on):
+        return x @ x
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models.py").write_text(SOURCE)
+    sys.modules.pop("models", None)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = main(arguments)
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def test_explain(capsys: Any) -> None:
+    status, out, _ = run(
+        capsys, "explain", "models:Scoped", "--input", "float32[2,8]", "--html", "page.html"
+    )
+    assert status == 0
+    assert "linear" in out
+    assert "models.py" in Path("page.html").read_text()
+    status, out, _ = run(capsys, "explain", "models:Scoped", "--input", "float32[2,8]", "--json")
+    assert json.loads(out)["rows"][0]["results"] == ["bfloat16"]
+    given = ["--input", "float32[2,2]", "--input", "false", "--input", '["float32[3,3]"]']
+    assert run(capsys, "explain", "models:function", *given)[0] == 0
+    status, out, _ = run(capsys, "explain", "models:refused", *given[:4])
+    assert status == 1
+    assert "JA101" in out
+
+
+def test_freeze_and_verify(capsys: Any) -> None:
+    given = ["--input", "float32[2,8]"]
+    status, out, _ = run(capsys, "freeze", "models:Scoped", *given, "--output", "a.pt")
+    assert status == 0
+    assert "a.pt" in out
+    status, out, _ = run(capsys, "verify", "models:Scoped", "a.pt", *given)
+    assert (status, out.splitlines()[0]) == (
+        0,
+        "18 of 18 outputs agree, of three calls of each form",
+    )
+    scoped = ["--autocast", "bf16"]
+    assert run(capsys, "freeze", "models:factory", *scoped, *given, "--output", "b.pt")[0] == 0
+    assert run(capsys, "verify", "models:factory", "b.pt", *scoped, *given)[0] == 0
+    status, out, _ = run(capsys, "verify", "models:factory", "b.pt", *given)  # without autocast
+    assert status == 1
+    assert "worst: output of b.pt: torch.float32 [2, 4] and torch.bfloat16 [2, 4]" in out
+    status, out, _ = run(capsys, "verify", "models:factory", "models:other", *given, "--json")
+    assert status == 1
+    assert json.loads(out)["worst"]["off"] > 1000
+    assert run(capsys, "freeze", "models:Scoped", "--output", "c.ptl", "--lite")[0] == 0
+    torch.save((torch.randn(2, 8),), "inputs.pt")
+    assert run(capsys, "verify", "models:Scoped", "a.pt", "--input", "inputs.pt")[0] == 0
+
+
+def test_lower_and_policy(capsys: Any) -> None:
+    status, out, _ = run(capsys, "lower", "models:Scoped")
+    assert (status, "jit_amp::cast" in out) == (0, True)
+    status, out, _ = run(capsys, "policy", "--json")
+    assert json.loads(out)["cuda"]["aten::pow.Tensor_Scalar"] == "fp32"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["explain", "nothing.pt"], "is no file, and no package.module:name"),
+        (["explain", "models:missing"], "models has no `missing`"),
+        (["explain", "no_such_package:x"], "No module named"),
+        (["explain", "models:Scoped", "--input", "float99[2]"], "is no dtype of PyTorch's"),
+        (["explain", "models:Scoped", "--input", "what"], "no tensor such as float32[2,3]"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(capsys: Any, arguments: list[str], said: str) -> None:
+    status, out, err = run(capsys, *arguments)
+    assert (status, out) == (2, "")
+    assert said in err
+    assert "Traceback" not in err
+
+
+def test_debug_shows_the_traceback() -> None:
+    with pytest.raises(Exception, match="no file"):
+        main(["--debug", "explain", "nothing.pt"])
+
+
+def test_as_a_program(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "jit_amp", "explain", "models:Scoped"]
+    done = subprocess.run(
+        [*command, "--input", "float32[2,8]"], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert "bfloat16" in done.stdout
