@@ -199,7 +199,7 @@ def explain(
 
     Args:
         obj: a function, an ``nn.Module``, or what :func:`script`, :func:`trace`, :func:`freeze`
-            or PyTorch's made of one. It stays as it is: what runs is a copy.
+            or PyTorch's made of one. It stays as it is: what runs has buffers of its own.
         example_inputs: a tuple of arguments, or a tensor if that is the only one; a dictionary of
             arguments by name.
         method: the method, where ``obj`` is a module.
@@ -218,7 +218,6 @@ def explain(
     try:
         scripted = _scripted(obj)
         if isinstance(scripted, ScriptModule):
-            scripted = copy.deepcopy(scripted)
             schema = scripted._c._get_method(method).schema
             formals = schema.arguments[1:]
         elif isinstance(scripted, ScriptFunction):

@@ -461,6 +461,27 @@ void run(const Code& code, const ObjectPtr& self, const Stack& arguments, Sessio
   run_here(code, stack, inputs);
 }
 
+// The module, with parameters shared, and buffers and attributes of its own.
+ObjectPtr copied(const ObjectPtr& self, std::unordered_map<c10::ivalue::Object*, ObjectPtr>& done) {
+  ObjectPtr& made = done[self.get()];
+  if (made) {
+    return made;
+  }
+  made = self->copy();
+  const auto type = made->type();
+  for (size_t i = 0; i < type->numAttributes(); ++i) {
+    const c10::IValue slot = made->getSlot(i);
+    if (slot.isObject() && slot.toObjectRef().type()->is_module()) {
+      made->setSlot(i, copied(slot.toObject(), done));
+    } else if (slot.isTensor() && type->is_buffer(i) && slot.toTensor().defined()) {
+      made->setSlot(i, slot.toTensor().clone());
+    } else if (!type->is_parameter(i)) {
+      made->setSlot(i, slot.deepcopy());
+    }
+  }
+  return done[self.get()] = made;
+}
+
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
   return values[values.size() / 2];
@@ -468,8 +489,10 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-Explained explain(GraphFunction& function, const ObjectPtr& self, const std::vector<Stack>& runs,
+Explained explain(GraphFunction& function, const ObjectPtr& module, const std::vector<Stack>& runs,
                   bool numerics) {
+  std::unordered_map<c10::ivalue::Object*, ObjectPtr> copies;
+  const ObjectPtr self = module ? copied(module, copies) : nullptr;
   Explained explained;
   std::vector<Node*> nodes;
   Context context;

@@ -79,9 +79,9 @@ struct Explained {
 };
 
 // Runs a function, on `self` where it is a method, once for each of `runs`, its arguments without
-// self: the first is looked at, of the others the medians of the time count. Throws AutocastError;
-// what the program raises.
-Explained explain(torch::jit::GraphFunction& function, const torch::jit::ObjectPtr& self,
+// self: the first is looked at, of the others the medians of the time count. What it writes to the
+// module's buffers and attributes stays in a copy. Throws AutocastError; what the program raises.
+Explained explain(torch::jit::GraphFunction& function, const torch::jit::ObjectPtr& module,
                   const std::vector<torch::jit::Stack>& runs, bool numerics);
 
 }  // namespace jit_amp
