@@ -388,17 +388,16 @@ def _text(report: Report, width: int, colors: bool) -> str:
             at = (line_at.file, line_at.line, row.module)
             head = f"{line_at}  {line_at.text}" + (f"  [{row.module}]" if row.module else "")
             lines += ["", colored(head[: max(width, 40)], 1)]
-        casts = ", ".join(f"{c.count} {c.source} to {c.target}" for c in row.casts)
-        cells = [
-            f"  {row.operator.removeprefix('aten::'):24.24}",
-            f"{' '.join(row.operands):.28}".ljust(28) + " -> " + f"{' '.join(row.results):14.14}",
-        ]
+        dtypes = f"{' '.join(row.operands):.26}".ljust(26) + f" -> {' '.join(row.results):.10}"
+        cells = [f"  {row.operator.removeprefix('aten::'):20.20}", dtypes.ljust(40)]
+        casts = sum(cast.count for cast in row.casts)
+        cells.append(f"{casts} cast{'s' * (casts > 1)}".ljust(8) if casts else " " * 8)
         if report.timing:
             cells.append(f"{row.seconds / total if total else 0:5.1%}")
         if report.numerics:
             n = row.numerics
-            cells.append(f"{n.introduced:8.1e} {n.total:8.1e}" if n else " " * 17)
-        cells.append(f"casts {casts}" if casts else row.reason)
+            cells.append(f"{n.introduced:.0e} {n.total:.0e}" if n else " " * 11)
+        cells.append(row.reason)
         line = "  ".join(cells)[: max(width, 100)]
         lines.append(colored(line, _COLORS[row.precision]))
     counts = Counter(row.precision for row in report.rows)

@@ -61,8 +61,8 @@ def render(report: Report) -> str:
             precisions=_precisions(rows, total),
             casts=sum(cast.count for row in rows for cast in row.casts),
             bytes=sum(cast.bytes for row in rows for cast in row.casts),
-            dearest=_most(rows, lambda row: sum(cast.bytes for cast in row.casts)),
-            lossy=_most(rows, lambda row: row.numerics.introduced if row.numerics else 0.0),
+            dearest=_most(rows, lambda row: sum(cast.bytes for cast in row.casts), sum),
+            lossy=_most(rows, lambda row: row.numerics.introduced if row.numerics else 0.0, max),
             data=_json(
                 {
                     "rows": [_compact(row, total) for row in rows],
@@ -81,10 +81,22 @@ def _colors(style: str, selector: str) -> str:
     return str(formatter.get_style_defs(selector))
 
 
-def _most(rows: Sequence[Row], weight: Callable[[Row], float]) -> list[tuple[int, Row]]:
-    """The operators that weigh most, with their numbers."""
-    some = [(number, row) for number, row in enumerate(rows) if weight(row)]
-    return sorted(some, key=lambda each: -weight(each[1]))[:MOST]
+def _most(
+    rows: Sequence[Row], weight: Callable[[Row], float], together: Callable[[list[float]], float]
+) -> list[dict[str, Any]]:
+    """The lines whose operators weigh most together, with the number of the heaviest of each."""
+    by_line: dict[tuple[str, int], list[tuple[float, int]]] = defaultdict(list)
+    for number, row in enumerate(rows):
+        if weight(row):
+            by_line[row.line.file, row.line.line].append((weight(row), number))
+    found: list[dict[str, Any]] = []
+    for each in by_line.values():
+        _, number = max(each)
+        row = rows[number]
+        casts = sum(cast.count for _, n in each for cast in rows[n].casts)
+        weights = together([w for w, _ in each])
+        found.append({"number": number, "row": row, "casts": casts, "weight": weights})
+    return sorted(found, key=lambda line: -line["weight"])[:MOST]
 
 
 def table(report: Report) -> str:
@@ -198,7 +210,14 @@ def _files(report: Report, total: float) -> Iterable[File]:
         lines = by_file[path]
         codes = _highlighted(path)
         bars = {begin[1]: what for begin, what in scopes.items() if begin[0] == path}
-        yield File(number, path, os.path.basename(path), list(_parts(lines, codes, bars)))
+        yield File(number, _shown(path), os.path.basename(path), list(_parts(lines, codes, bars)))
+
+
+def _shown(path: str) -> str:
+    """The path as one would name it: from the package, or from the working directory."""
+    _, installed, inside = path.rpartition(f"site-packages{os.sep}")
+    relative = os.path.relpath(path)
+    return inside if installed else path if relative.startswith(os.pardir) else relative
 
 
 def _joined(one: str, other: str) -> str:

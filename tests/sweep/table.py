@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-FORMS = ("scripted", "frozen", "traced")
+FORMS = ("scripted", "frozen", "traced", "explained")
 OUTCOMES = ("", "right", "refused", "differs")  # from the best; "" is not to be had at all
 
 # By "device, dtype" and operator: by form the worst outcome, and whether autocast changes anything.

@@ -114,6 +114,18 @@ def dtypes_of(result: Any) -> list[Any]:
     return [leaf.dtype for leaf in leaves(result) if isinstance(leaf, torch.Tensor)]
 
 
+def explained(program: Any, arguments: list[torch.Tensor], dtypes: list[Any]) -> list[str]:
+    """What disagrees with the dtypes that eager's results have in the row of the operator, the last
+    one that has a result of each of them."""
+    report = jit_amp.explain(program, tuple(arguments))
+    results = {dtype for row in report.rows for dtype in row.results}
+    names = {str(dtype).removeprefix("torch.") for dtype in dtypes}
+    last = set(report.rows[-1].results) if report.rows else set()
+    if names <= results and (last & names or not last):
+        return []
+    return [f"rows have {[row.results for row in report.rows]}, eager {dtypes}"]
+
+
 def sweep(op: OpInfo, device: str, lower: torch.dtype, samples: int, folder: Path) -> list[str]:
     """Returns what disagrees with eager."""
     name = f"{op.name}.{op.variant_test_name}".rstrip(".")
@@ -148,6 +160,8 @@ def sweep(op: OpInfo, device: str, lower: torch.dtype, samples: int, folder: Pat
             found("scripted", kind, [result for result in results if result])
             if not expected[0]:
                 continue
+            if dtypes := dtypes_of(expected[1]):
+                found("explained", kind, explained(module.program, arguments, dtypes))
             others = list(other_dtypes(arguments)) if kind == "fp32" else []
             differences = traced(module, arguments, others, values and name not in UNSTEADY)
             if differences is not None:
