@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -140,6 +140,19 @@ def _is_pytorchs(file: str) -> bool:
 
 
 @dataclass(frozen=True)
+class Lowered:
+    """A cast as jit_amp runs it where no gradient is recorded: once for all of its users.
+
+    ``at_run_time`` is of a frozen module's: whether it is made is asked at each call, because
+    nothing that was frozen, and no example, tells the dtype of what it casts.
+    """
+
+    users: tuple[Place, ...]
+    in_loop: bool
+    at_run_time: bool
+
+
+@dataclass(frozen=True)
 class Hint:
     """Something that could be better, and what to write."""
 
@@ -151,6 +164,7 @@ class Hint:
 class Report:
     """What :func:`explain` returns. ``print`` it, or write a page with :meth:`to_html`.
 
+    ``casts`` are those of the lowered graph, which has one cast for uses that eager casts each.
     ``refusal`` is the text of the :class:`AutocastError` of a program that jit_amp refuses, which
     has no rows; ``refused_at`` is its line.
     """
@@ -159,6 +173,7 @@ class Report:
     rows: tuple[Row, ...]
     warnings: tuple[str, ...] = ()
     hints: tuple[Hint, ...] = ()
+    casts: tuple[Lowered, ...] = ()
     refusal: str = ""
     refused_at: Place | None = None
     timing: bool = False
@@ -233,14 +248,61 @@ def explain(
     except _C.AutocastError as error:
         return Report(name, (), refusal=str(error), refused_at=_line_of(str(error)))
     made = tuple(_row(row) for row in rows)
+    casts = tuple(_lowered(scripted, method))
     return Report(
         name,
         made,
         tuple(warnings),
-        tuple(_hints(made)),
+        (*_hints(made), *_hints_of_casts(casts)),
+        casts,
         timing=timing,
         numerics=numerics,
     )
+
+
+def _lowered(scripted: Any, method: str) -> Iterator[Lowered]:
+    """The casts of the lowered graph, and those that an artefact decides about when it runs."""
+    if isinstance(scripted, ScriptFunction):
+        graph = _C.lowered_graph(scripted, False, False)
+    else:
+        graph = _C.lowered_method_graph(scripted._c, method, False, False)
+
+    def places(node: Any) -> Iterator[Place]:
+        for use in (use for output in node.outputs() for use in output.uses()):
+            place = _line_of(use.user.sourceRange())
+            if place and place.file != "<string>":
+                yield place
+            elif use.user.kind() != "prim::Return":
+                yield from places(use.user)
+
+    def walk(block: Any, in_loop: bool) -> Iterator[Lowered]:
+        for node in block.nodes():
+            made_in = _line_of(node.sourceRange()) if node.kind() == "prim::If" else None
+            at_run_time = made_in is not None and made_in.file == "<string>" and node.hasUses()
+            if node.kind() == "jit_amp::cast" or at_run_time:
+                users = tuple(dict.fromkeys(places(node)))
+                if users:
+                    yield Lowered(users, in_loop, at_run_time)
+            if not at_run_time:
+                for inner in node.blocks():
+                    yield from walk(inner, in_loop or node.kind() == "prim::Loop")
+
+    yield from walk(graph, False)
+
+
+def _hints_of_casts(casts: Iterable[Lowered]) -> Iterator[Hint]:
+    for place in dict.fromkeys(each.users[0] for each in casts if each.at_run_time):
+        yield Hint(
+            place,
+            "whether something is cast here is asked at each call: freeze with example_inputs, "
+            "which tell the dtype",
+        )
+    for each in casts:
+        if each.in_loop and not each.at_run_time:
+            yield Hint(
+                each.users[0],
+                "a cast in a loop, which changes in it or is written to: it is made in each round",
+            )
 
 
 def _arguments(formals: Any, given: Any) -> tuple[Any, ...]:
@@ -333,15 +395,14 @@ def _why(seen: dict[str, Any], scopes: tuple[Scope, ...]) -> tuple[str, str]:
     return policy, reason + ("" if seen["calls"] else "; did not run on these inputs")
 
 
-def _hints(rows: Iterable[Row]) -> Iterable[Hint]:
+def _hints(rows: Iterable[Row]) -> Iterator[Hint]:
     for row in rows:
-        repeated = [c for c in row.casts if row.calls > 1 and c.count >= row.calls]
-        if repeated and row.policy:
+        there_and_back = [c for c in row.casts if c.source in REDUCED and c.target == "float32"]
+        if there_and_back and row.calls > 1:
             yield Hint(
                 row.line,
-                f"{row.operator} casts {repeated[0].source} to {repeated[0].target} "
-                f"{repeated[0].count} times, in a loop: cast before the loop what does not change "
-                "in it",
+                f"{row.operator} casts {there_and_back[0].source} to float32 in a loop, and what "
+                "follows casts it back: keep one dtype in the loop",
             )
         if row.policy == "fp32" and any(c.source in REDUCED for c in row.casts):
             yield Hint(
@@ -403,8 +464,11 @@ def _text(report: Report, width: int, colors: bool) -> str:
     counts = Counter(row.precision for row in report.rows)
     made = sum(cast.count for row in report.rows for cast in row.casts)
     moved = sum(cast.bytes for row in report.rows for cast in row.casts)
+    own = sum(not cast.at_run_time for cast in report.casts)
     kinds = ", ".join(f"{n} {kind}" for kind, n in counts.most_common())
-    lines += ["", f"{kinds}; {made} casts of {moved / 1e6:.1f} MB"]
+    lines += ["", f"{kinds}; {made} casts of {moved / 1e6:.1f} MB in eager"]
+    if own:
+        lines.append(f"jit_amp: {own} casts in the graph that runs without gradients")
     lines += [f"hint: {hint.place}: {hint.text}" for hint in report.hints]
     lines += [f"warning: {warning}" for warning in report.warnings]
     return "\n".join(lines)

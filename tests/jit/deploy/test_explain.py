@@ -67,9 +67,49 @@ def test_rows_say_what_ran_where_and_why() -> None:
     [in_the_loop] = [row for row in rows_of(report, "linear") if row.module != "qkv"]
     assert in_the_loop.calls == 2
     assert any("in a loop" in hint.text for hint in report.hints)
+    [softmax] = rows_of(report, "softmax")
+    assert softmax.precision == "float32"
+    assert "off here" in softmax.reason
+    [in_the_loop] = [row for row in rows_of(report, "linear") if row.module != "qkv"]
+    assert in_the_loop.calls == 2
+    assert any("in a loop" in hint.text for hint in report.hints)
+    [softmax] = rows_of(report, "softmax")
+    assert softmax.precision == "float32"
+    assert "off here" in softmax.reason
+    [in_the_loop] = [row for row in rows_of(report, "linear") if row.module != "qkv"]
+    assert in_the_loop.calls == 2
+    assert any("in a loop" in hint.text for hint in report.hints)
+    [softmax] = rows_of(report, "softmax")
+    assert softmax.precision == "float32"
+    assert "off here" in softmax.reason
+    [in_the_loop] = [row for row in rows_of(report, "linear") if row.module != "qkv"]
+    assert in_the_loop.calls == 2
+    assert any("in a loop" in hint.text for hint in report.hints)
+    shared = [cast for cast in report.casts if not cast.in_loop]
+    assert len(shared) < sum(c.count for row in report.rows for c in row.casts)
+    assert first.place in [place for cast in shared for place in cast.users]
     [norm] = rows_of(report, "layer_norm")
     assert (norm.policy, norm.reason) == ("", "outside every scope")
     assert jit_amp.explain(model, {"x": x}).rows == report.rows
+
+
+def twice(x: Tensor, w: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        a = torch.mm(x, w)
+        for _ in range(2):
+            w = torch.mm(x, w.float())
+        return a, w
+
+
+def test_casts_that_are_shared_and_casts_in_a_loop() -> None:
+    report = jit_amp.explain(twice, (torch.randn(2, 2), torch.randn(2, 2)))
+    lines = [[place.text for place in cast.users] for cast in report.casts]
+    assert ["a = torch.mm(x, w)", "w = torch.mm(x, w.float())"] in lines
+    in_loop = [cast for cast in report.casts if cast.in_loop]
+    assert [place.text for cast in in_loop for place in cast.users] == [
+        "w = torch.mm(x, w.float())"
+    ]
+    assert any("made in each round" in hint.text for hint in report.hints)
 
 
 def test_an_overflow_is_found_on_its_line() -> None:
@@ -101,7 +141,18 @@ def test_what_has_been_scripted_traced_or_frozen_is_explained() -> None:
         trace = jit_amp.explain(jit_amp.trace(model, (x,)), x)
         assert rows_of(trace, "linear")[0].policy == "lower"
         frozen = jit_amp.explain(jit_amp.freeze(model, example_inputs=(x,)), x)
+        asking = jit_amp.explain(jit_amp.freeze(Asks().eval()), x)
+        assert not jit_amp.explain(jit_amp.freeze(Asks().eval(), example_inputs=(x,)), x).casts
     assert not any(row.casts for row in frozen.rows)  # they are operators of their own
+    assert [cast.at_run_time for cast in asking.casts] == [True, True]
+    assert "freeze with example_inputs" in asking.hints[0].text
+    assert asking.hints[0].place.text == "return x @ x.transpose(-2, -1)"
+
+
+class Asks(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return x @ x.transpose(-2, -1)
 
 
 def refused(x: Tensor, on: bool):
