@@ -11,10 +11,12 @@ from jit_amp._ignore import ignore_amp
 from jit_amp._install import install, uninstall
 from jit_amp._script import lowered_graph, script
 from jit_amp._trace import trace, trace_module
+from jit_amp._version import __version__
 
 __all__ = [
     "AutocastError",
     "Report",
+    "__version__",
     "explain",
     "facts",
     "freeze",

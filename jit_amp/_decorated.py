@@ -77,15 +77,24 @@ def get_autocast(
     """Returns what makes the autocast scope of a precision's name.
 
     Args:
-        precision: ``"amp"`` (the device's default dtype), ``"amp_bf16"`` or ``"amp_bfloat16"``;
-            anything else means no autocast.
+        precision: ``"amp"`` (the device's default dtype); ``"amp_bf16"``, ``"amp_bfloat16"``,
+            ``"bf16"`` or ``"bfloat16"``; ``"amp_fp16"``, ``"amp_float16"``, ``"fp16"`` or
+            ``"float16"``; ``"fp32"``, ``"float32"``, ``""`` or None for no autocast.
         device_type: as ``torch.autocast`` takes it.
+
+    Raises:
+        ValueError: another name.
     """
+    name = (precision or "").removeprefix("amp_")
     if precision == "amp":
         return functools.partial(torch.autocast, device_type)
-    if precision in ("amp_bf16", "amp_bfloat16"):
+    if name in ("bf16", "bfloat16"):
         return functools.partial(torch.autocast, device_type, dtype=torch.bfloat16)
-    return contextlib.nullcontext
+    if name in ("fp16", "float16"):
+        return functools.partial(torch.autocast, device_type, dtype=torch.float16)
+    if name in ("", "fp32", "float32"):
+        return contextlib.nullcontext
+    raise ValueError(f"precision: {precision!r} is none of 'amp', 'bf16', 'fp16', 'fp32' and None")
 
 
 def pattern() -> torch._C.Graph:

@@ -108,19 +108,21 @@ def lowered_graph(
     obj: Callable[..., Any] | torch.nn.Module,
     method: str = "forward",
     *,
-    ambient: tuple[str, ...] = (),
+    ambient: str | tuple[str, ...] = (),
 ) -> torch._C.Graph:
     """Returns the graph that a call of ``jit_amp.script(obj)`` runs.
 
     Args:
         obj: as for :func:`script`.
         method: the method, where ``obj`` is a module.
-        ambient: the devices whose autocast is on around the call, of ``"cpu"`` and ``"cuda"``.
+        ambient: the device, or the devices, whose autocast is on around the call: of ``"cpu"`` and
+            ``"cuda"``.
 
     Raises:
         AutocastError: as :func:`script`.
         ValueError: another name in ``ambient``.
     """
+    ambient = (ambient,) if isinstance(ambient, str) else ambient
     unknown = set(ambient) - {"cpu", "cuda"}
     if unknown:
         raise ValueError(f"ambient: {sorted(unknown)} not of 'cpu', 'cuda'")

@@ -120,7 +120,7 @@ def test_an_instances_decorated_forward_has_its_scope() -> None:
     assert jit_amp.script(model)(x).dtype is model(x).dtype is torch.bfloat16
 
 
-@pytest.mark.parametrize("precision", ["amp", "amp_bf16", "amp_bfloat16", "fp32", None])
+@pytest.mark.parametrize("precision", ["amp", "amp_bf16", "bfloat16", "fp16", "fp32", None])
 def test_a_scope_around_a_whole_model(precision: str | None) -> None:
     model, x = nn.Linear(4, 4), torch.randn(2, 4)
     autocast = jit_amp.get_autocast(precision, device_type="cpu")
@@ -130,6 +130,11 @@ def test_a_scope_around_a_whole_model(precision: str | None) -> None:
     for call in range(3):
         assert_same(scripted(x), expected, f"call {call}")
     assert_same(jit_amp.script(plain, autocast=autocast)(x, x.t()).dtype, expected.dtype, "plain")
+
+
+def test_a_precision_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(ValueError, match="precision: 'half' is none of"):
+        jit_amp.get_autocast("half", "cpu")
 
 
 def test_a_scope_around_a_whole_model_is_an_autocast() -> None:

@@ -353,3 +353,30 @@ def test_a_page_of_20000_operators(tmp_path: Path) -> None:
     browser.quit()
     print(f"opened in {took[0]:.0f} ms, filtered in {took[1]:.0f} ms")
     assert elements < 10_000
+
+
+def every_policy(x: Tensor, y: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        low = torch.mm(x, y)  # lower
+        wide = torch.cdist(low, low)  # fp32
+        both = torch.stack([low, wide.to(torch.bfloat16)])  # promote
+        same = torch.mul(low, 2.0)  # untouched
+        inside = torch.linalg.multi_dot([x, y, x])  # lower, inside
+    return low, wide, both, same, inside, torch.mm(x, y)  # outside
+
+
+def test_pages_of_every_policy_and_of_a_refusal(tmp_path: Path) -> None:
+    inputs = torch.randn(4, 4), torch.randn(4, 4)
+    report = jit_amp.explain(every_policy, inputs)
+    assert {row.policy for row in report.rows} >= {"lower", "fp32", "promote", "untouched", ""}
+    report.to_html(tmp_path / "page.html")
+    browser = browser_at(tmp_path / "page.html")
+    assert line_of(browser, "# lower")
+    assert find(browser, "li.float32 button")
+    browser.quit()
+    jit_amp.explain(refused, (*inputs[:1], True)).to_html(tmp_path / "refused.html")
+    browser = browser_at(tmp_path / "refused.html")
+    assert "JA101" in find(browser, "pre.refusal")[0].text
+    assert "enabled=on" in find(browser, "li.refused")[0].text
+    assert not [e for e in browser.get_log("browser") if e["level"] == "SEVERE"]
+    browser.quit()
