@@ -200,14 +200,17 @@ PYBIND11_MODULE(_C, m) {
     return graph;
   };
   m.def("lowered_graph", [pooled](const StrongFunctionPtr& function, bool cpu, bool cuda) {
-    return pooled(jit_amp::lowered_graph(torch::jit::toGraphFunction(*function.function_), nullptr,
-                                         {cpu, cuda}));
+    return pooled(warning_in_python([&] {
+      return jit_amp::lowered_graph(torch::jit::toGraphFunction(*function.function_), nullptr,
+                                    {cpu, cuda});
+    }));
   });
-  m.def("lowered_method_graph", [](const Module& module, const std::string& method, bool cpu,
-                                   bool cuda) {
-    return jit_amp::lowered_graph(torch::jit::toGraphFunction(module.get_method(method).function()),
-                                  module._ivalue(), {cpu, cuda});
-  });
+  m.def("lowered_method_graph",
+        [](const Module& module, const std::string& method, bool cpu, bool cuda) {
+          auto& function = torch::jit::toGraphFunction(module.get_method(method).function());
+          return warning_in_python(
+              [&] { return jit_amp::lowered_graph(function, module._ivalue(), {cpu, cuda}); });
+        });
   // Both return whether there was a lowered function to ignore autocast.
   m.def("ignore_function",
         [](const StrongFunctionPtr& function, const std::shared_ptr<torch::jit::Graph>& pattern,

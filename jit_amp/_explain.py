@@ -9,6 +9,7 @@ import linecache
 import os
 import shutil
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -242,9 +243,9 @@ def explain(
         arguments = _arguments(formals, example_inputs)
         runs = [_fresh(arguments) for _ in range(1 + (1 + TIMED_RUNS if timing else 0))]
         if isinstance(scripted, ScriptModule):
-            rows, warnings = _C.explain_method(scripted._c, method, runs, numerics)
+            rows, told = _C.explain_method(scripted._c, method, runs, numerics)
         else:
-            rows, warnings = _C.explain_function(scripted, runs, numerics)
+            rows, told = _C.explain_function(scripted, runs, numerics)
     except _C.AutocastError as error:
         return Report(name, (), refusal=str(error), refused_at=_line_of(str(error)))
     made = tuple(_row(row) for row in rows)
@@ -252,7 +253,7 @@ def explain(
     return Report(
         name,
         made,
-        tuple(warnings),
+        tuple(told),
         (*_hints(made), *_hints_of_casts(casts)),
         casts,
         timing=timing,
@@ -262,10 +263,12 @@ def explain(
 
 def _lowered(scripted: Any, method: str) -> Iterator[Lowered]:
     """The casts of the lowered graph, and those that an artefact decides about when it runs."""
-    if isinstance(scripted, ScriptFunction):
-        graph = _C.lowered_graph(scripted, False, False)
-    else:
-        graph = _C.lowered_method_graph(scripted._c, method, False, False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the report has them
+        if isinstance(scripted, ScriptFunction):
+            graph = _C.lowered_graph(scripted, False, False)
+        else:
+            graph = _C.lowered_method_graph(scripted._c, method, False, False)
 
     def places(node: Any) -> Iterator[Place]:
         for use in (use for output in node.outputs() for use in output.uses()):

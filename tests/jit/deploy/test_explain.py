@@ -91,6 +91,17 @@ def test_casts_that_are_shared_and_casts_in_a_loop() -> None:
     assert any("made in each round" in hint.text for hint in report.hints)
 
 
+def of_another_dtype(x: Tensor):
+    with torch.autocast("cpu", dtype=torch.float64):
+        return x @ x
+
+
+def test_what_eager_would_warn_of_is_in_the_report() -> None:
+    report = jit_amp.explain(of_another_dtype, torch.randn(2, 2))
+    assert ["target dtype" in text for text in report.warnings] == [True]
+    assert "off here" in report.rows[0].reason
+
+
 def test_an_overflow_is_found_on_its_line() -> None:
     model, x = large()
     report = jit_amp.explain(model, x, numerics=True, timing=True)
