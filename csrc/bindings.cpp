@@ -122,8 +122,8 @@ py::dict as_python(const jit_amp::Operated& at) {
       py::arg("is_call") = at.is_call, py::arg("states") = states, py::arg("scopes") = scopes,
       py::arg("policies") = at.policy, py::arg("calls") = at.calls, py::arg("seconds") = at.seconds,
       py::arg("operands") = at.operands, py::arg("results") = at.results,
-      py::arg("devices") = at.devices, py::arg("casts") = casts, py::arg("shapes") = at.shapes,
-      py::arg("numerics") = numerics);
+      py::arg("devices") = at.devices, py::arg("casts") = casts, py::arg("taken") = at.taken,
+      py::arg("shapes") = at.shapes, py::arg("numerics") = numerics);
 }
 
 // What was seen of a function's operators, and what eager would warn of.

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import json
 import linecache
+import math
 import os
 import shutil
 import sys
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.jit import ScriptFunction, ScriptModule
+from torch.utils import flop_counter
 
 from jit_amp import _C
 from jit_amp._script import _scripted
@@ -116,6 +118,7 @@ class Row:
     shapes: tuple[tuple[int, ...], ...]  # of the results of the first call
     devices: tuple[str, ...]
     casts: tuple[Cast, ...]
+    flops: int  # of products and convolutions, all calls together
     seconds: float
     numerics: Numerics | None
 
@@ -183,7 +186,10 @@ class Report:
 
     def to_json(self) -> str:
         """All of it as JSON."""
-        return json.dumps(dataclasses.asdict(self), indent=1)
+        made = dataclasses.asdict(self)
+        for row, written in zip(self.rows, made["rows"], strict=True):
+            written |= {"line": dataclasses.asdict(row.line), "precision": row.precision}
+        return json.dumps(made, indent=1)
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Writes one page that needs no network: the sources, line by line, with what runs there.
@@ -372,9 +378,29 @@ def _row(seen: dict[str, Any]) -> Row:
         tuple(map(tuple, seen["shapes"])),
         tuple(seen["devices"]),
         tuple(Cast(_dtype(a), _dtype(b), n, size) for a, b, n, size in seen["casts"]),
+        seen["calls"] * _flops(seen["name"], seen["taken"], seen["shapes"]),
         seen["seconds"],
         numbers and Numerics(**numbers),
     )
+
+
+def _flops(name: str, operands: list[list[int]], results: list[list[int]]) -> int:
+    """What PyTorch's flop_counter counts for the operator; 0 for what is not a product."""
+    operator = name.removeprefix("aten::").partition(".")[0]
+    if not results or len(operands) < 2:
+        return 0
+    if operator in ("mm", "matmul", "bmm", "linear", "mv", "dot"):
+        return 2 * math.prod(results[0]) * (operands[0][-1] if operands[0] else 1)
+    if operator in ("addmm", "baddbmm", "addmv"):
+        return 2 * math.prod(results[0]) * operands[1][-1]
+    if operator.startswith(("conv1d", "conv2d", "conv3d", "convolution", "_convolution")):
+        return int(flop_counter.conv_flop_count(operands[0], operands[1], results[0]))
+    if operator.startswith("conv_transpose"):
+        return int(flop_counter.conv_flop_count(operands[0], operands[1], results[0], True))
+    if operator == "scaled_dot_product_attention":
+        count: Any = flop_counter.sdpa_flop_count
+        return int(count(*operands[:3]))
+    return 0
 
 
 def _why(seen: dict[str, Any], scopes: tuple[Scope, ...]) -> tuple[str, str]:

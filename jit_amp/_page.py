@@ -162,15 +162,20 @@ def _compact(row: Row, total: float) -> dict[str, Any]:
 
 
 def _precisions(rows: Iterable[Row], total: float) -> list[dict[str, Any]]:
-    """By precision: operators, share of the time, casts; and where its part of a bar begins."""
+    """By precision: operators, shares of time and FLOPs, casts; where its part of a bar begins."""
+    rows = list(rows)
+    flops = sum(row.flops for row in rows) or 1
     found: dict[str, dict[str, Any]] = {
-        kind: {"kind": kind, "count": 0, "time": 0.0, "casts": 0} for kind in PRECISIONS
+        kind: {"kind": kind, "count": 0, "time": 0.0, "flops": 0.0, "casts": 0, "bytes": 0}
+        for kind in PRECISIONS
     }
     for row in rows:
         at = found[row.precision]
         at["count"] += 1
         at["time"] += row.seconds / total if total else 0.0
+        at["flops"] += row.flops / flops
         at["casts"] += sum(cast.count for cast in row.casts)
+        at["bytes"] += sum(cast.bytes for cast in row.casts)
     count = sum(at["count"] for at in found.values()) or 1
     begin = 0.0
     for at in found.values():

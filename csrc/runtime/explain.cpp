@@ -225,7 +225,12 @@ struct Session {
       Operated& at = (*operators)[id];
       merge(at.operands, operands, at.calls == 0);
       for (const auto& value : operands) {
-        for_tensors(value, [&](const Tensor& t) { note_device(at, t); });
+        for_tensors(value, [&](const Tensor& t) {
+          note_device(at, t);
+          if (at.calls == 0) {
+            at.taken.push_back(t.defined() ? t.sizes().vec() : std::vector<int64_t>());
+          }
+        });
       }
     }
     if (numerics && !(*nodes)[id]->isNondeterministic() && !(*operators)[id].is_call) {

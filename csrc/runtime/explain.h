@@ -69,7 +69,8 @@ struct Operated {
   std::vector<std::optional<c10::ScalarType>> results;
   std::vector<std::string> devices;  // of operands and results
   std::vector<Cast> casts;
-  std::vector<std::vector<int64_t>> shapes;  // of the results, in the first call
+  std::vector<std::vector<int64_t>> taken;   // shapes of the operands, in the first call
+  std::vector<std::vector<int64_t>> shapes;  // of the results
   std::optional<Numerics> numerics;
 };
 

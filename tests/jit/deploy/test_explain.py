@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 import jit_amp
 
@@ -100,6 +101,18 @@ def test_what_eager_would_warn_of_is_in_the_report() -> None:
     report = jit_amp.explain(of_another_dtype, torch.randn(2, 2))
     assert ["target dtype" in text for text in report.warnings] == [True]
     assert "off here" in report.rows[0].reason
+
+
+@torch.no_grad()
+def test_flops_are_those_of_pytorchs_counter() -> None:
+    convolutions = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.ConvTranspose2d(4, 2, 3))
+    model, x = large()
+    for each, given in ((model, x), (convolutions, torch.randn(2, 3, 9, 9))):
+        with FlopCounterMode(display=False) as counter:
+            each(given)
+        report = jit_amp.explain(each, given)
+        assert sum(row.flops for row in report.rows) == counter.get_total_flops()
+        assert json.loads(report.to_json())["rows"][0]["precision"] in ("reduced", "float32")
 
 
 def test_an_overflow_is_found_on_its_line() -> None:
