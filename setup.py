@@ -37,6 +37,12 @@ class Build(BuildExtension):
         ext.include_dirs = []
         ext.extra_compile_args["cxx"] += self.precompiled(ext.extra_compile_args["cxx"])
         super().build_extension(ext)
+        made_for = Path(self.get_ext_fullpath(ext.name)).with_name("_torch.txt")
+        made_for.write_text(torch.__version__ + "\n")  # jit_amp/_built.py reads it
+
+    def copy_extensions_to_source(self) -> None:
+        super().copy_extensions_to_source()
+        shutil.copy(Path(self.build_lib) / "jit_amp/_torch.txt", ROOT / "jit_amp/_torch.txt")
 
     def precompiled(self, flags: list[str]) -> list[str]:
         """Compiles csrc/precompiled.h with g++, if that is not done, and gives the flags to use it.

@@ -1,7 +1,6 @@
 """Autocast in TorchScript that means exactly what it means in eager."""
 
-import torch as _torch  # noqa: F401  (the extension links against what it loads)
-
+from jit_amp import _built as _built
 from jit_amp import policy
 from jit_amp._C import AutocastError
 from jit_amp._decorated import get_autocast
