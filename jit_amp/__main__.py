@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import inspect
 import io
 import json
 import os
@@ -39,9 +40,16 @@ class Mistaken(Exception):
     """Something that the user wrote."""
 
 
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except OSError:  # too long for a name
+        return False
+
+
 def model_of(name: str) -> Any:
     """The model of a name on the command line."""
-    if Path(name).is_file():
+    if _is_file(name):
         return torch.jit.load(name)  # type: ignore[no-untyped-call]
     module, colon, attribute = name.partition(":")
     if not colon:
@@ -57,9 +65,19 @@ def model_of(name: str) -> Any:
         found = getattr(found, part)
     if isinstance(found, type):
         found = found()
-    elif not isinstance(found, nn.Module) and not getattr(found, "__annotations__", None):
-        found = found()  # a factory; functions that are models say what they take
+    elif not isinstance(found, (nn.Module, torch.jit.ScriptFunction)) and not _takes_something(
+        found
+    ):
+        found = found()  # a factory
     return found
+
+
+def _takes_something(function: Any) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(each.default is each.empty for each in parameters)
 
 
 def inputs_of(texts: Sequence[str], device: str, seed: int = 0) -> tuple[Any, ...]:
@@ -79,16 +97,16 @@ def inputs_of(texts: Sequence[str], device: str, seed: int = 0) -> tuple[Any, ..
     for text in texts:
         if _TENSOR.fullmatch(text.strip()):
             arguments.append(made(text))
-        elif Path(text).is_file():
-            loaded = torch.load(text, map_location=device)
-            arguments += loaded if isinstance(loaded, tuple) else [loaded]
         else:
             try:
                 arguments.append(made(json.loads(text)))
             except json.JSONDecodeError as error:
-                raise Mistaken(
-                    f"--input {text!r} is no tensor such as float32[2,3], no JSON and no file"
-                ) from error
+                if not _is_file(text):
+                    raise Mistaken(
+                        f"--input {text!r} is no tensor such as float32[2,3], no JSON and no file"
+                    ) from error
+                loaded = torch.load(text, map_location=device)
+                arguments += loaded if isinstance(loaded, tuple) else [loaded]
     return tuple(arguments)
 
 
@@ -180,21 +198,26 @@ def _compared(path: str, a: Any, b: Any, steps: float) -> dict[str, Any]:
     elif (a.dtype, a.shape) != (b.dtype, b.shape):
         found["agrees"] = False
         found["why"] = f"{a.dtype} {list(a.shape)} and {b.dtype} {list(b.shape)}"
-    elif a.numel() and not torch.equal(a, b):
-        x, y = (
-            t.detach().cpu().to(torch.complex128 if t.is_complex() else torch.float64)
-            for t in (a, b)
-        )
-        eps = torch.finfo(a.dtype).eps if a.dtype.is_floating_point or a.is_complex() else 1.0
-        scale = max(x.abs().nan_to_num().max().item(), 1e-30)
-        off = (x - y).abs().nan_to_num(nan=float("inf")).max().item() / scale / eps
-        both = x.isnan() & y.isnan()
-        if both.any():
-            off = (x - y)[~both].abs().max().item() / scale / eps if (~both).any() else 0.0
-        found["off"] = off
+    elif not torch.equal(a, b):
+        found["off"] = off = _steps_apart(a.detach().cpu(), b.detach().cpu())
         found["agrees"] = off <= steps
         found["why"] = f"{off:.3g} steps of {str(a.dtype).removeprefix('torch.')} apart"
     return found
+
+
+def _steps_apart(a: Tensor, b: Tensor) -> float:
+    """How far, in steps of the dtype at the largest entry; infinite where it is no rounding."""
+    if not (a.dtype.is_floating_point or a.is_complex()):
+        return float("inf")
+    wide = torch.complex128 if a.is_complex() else torch.float64
+    apart = (a != b) & ~(a.isnan() & b.isnan())
+    x, y = a.to(wide)[apart], b.to(wide)[apart]
+    if not x.numel():
+        return 0.0
+    if not (x.isfinite().all() and y.isfinite().all()):
+        return float("inf")
+    scale = a.to(wide)[a.isfinite()].abs().max().item()
+    return (x - y).abs().max().item() / max(scale, 1e-30) / torch.finfo(a.dtype).eps
 
 
 def _forms(model: Any, name: str, plain: bool) -> Iterator[tuple[str, Any]]:
@@ -230,10 +253,11 @@ def run_verify(given: argparse.Namespace) -> int:
             for call in range(3):
                 with _step(f"{form}, call {call + 1}"):
                     actual = list(_leaves(called(*_copied(inputs))))
-                if len(actual) != len(expected):
-                    why = f"{len(expected)} and {len(actual)} outputs"
+                if [path for path, _ in actual] != [path for path, _ in expected]:
+                    why = f"{[p for p, _ in expected]} and {[p for p, _ in actual]}"
                     rows.append({"output": "output", "agrees": False, "off": 0.0, "why": why})
-                for (path, a), (_, b) in zip(expected, actual, strict=False):
+                    continue
+                for (path, a), (_, b) in zip(expected, actual, strict=True):
                     rows.append(
                         {**_compared(path, a, b, given.steps), "form": form, "call": call + 1}
                     )

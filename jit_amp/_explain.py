@@ -131,6 +131,9 @@ class Row:
     @property
     def precision(self) -> str:
         """What it computed in: ``"reduced"``, ``"float32"``, ``"mixed"`` or ``"none"``."""
+        floating = [dtype for dtype in self.results if dtype in _FLOATING]
+        if self.policy == "lower" and floating and all(dtype in REDUCED for dtype in floating):
+            return "reduced"  # a cast of autocast's own cache is not made again
         cast = {c.source: c.target for c in self.casts}
         kinds = {cast.get(d, d) for d in self.operands or self.results if d in _FLOATING}
         reduced = kinds & set(REDUCED)
@@ -226,8 +229,9 @@ def explain(
             arguments by name.
         method: the method, where ``obj`` is a module.
         numerics: run each operator beside itself in float64: where accuracy is lost, where
-            something overflows. Three times the memory, and slower.
-        timing: measure each operator, as the median of five further runs.
+            something overflows. Slow, and all results are kept, with a copy in float64.
+        timing: measure each operator, as the median of five further runs. On CUDA that is the
+            time of launching it.
 
     Returns:
         A :class:`Report`. Where jit_amp refuses the program, it has the refusal and its line.
@@ -269,12 +273,13 @@ def explain(
 
 def _lowered(scripted: Any, method: str) -> Iterator[Lowered]:
     """The casts of the lowered graph, and those that an artefact decides about when it runs."""
+    ambient = torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the report has them
         if isinstance(scripted, ScriptFunction):
-            graph = _C.lowered_graph(scripted, False, False)
+            graph = _C.lowered_graph(scripted, *ambient)
         else:
-            graph = _C.lowered_method_graph(scripted._c, method, False, False)
+            graph = _C.lowered_method_graph(scripted._c, method, *ambient)
 
     def places(node: Any) -> Iterator[Place]:
         for use in (use for output in node.outputs() for use in output.uses()):
@@ -315,8 +320,10 @@ def _hints_of_casts(casts: Iterable[Lowered]) -> Iterator[Hint]:
 
 
 def _arguments(formals: Any, given: Any) -> tuple[Any, ...]:
-    by_name = dict(given) if isinstance(given, Mapping) else {}
-    positional = () if given is None or by_name else given if isinstance(given, tuple) else (given,)
+    is_by_name = isinstance(given, Mapping)
+    by_name = dict(given) if is_by_name else {}
+    nothing = given is None or is_by_name
+    positional = () if nothing else given if isinstance(given, tuple) else (given,)
     arguments = list(positional)
     for formal in formals[len(positional) :]:
         if formal.name not in by_name and not formal.has_default_value():
@@ -394,13 +401,20 @@ def _flops(name: str, operands: list[list[int]], results: list[list[int]]) -> in
     if operator in ("addmm", "baddbmm", "addmv"):
         return 2 * math.prod(results[0]) * operands[1][-1]
     if operator.startswith(("conv1d", "conv2d", "conv3d", "convolution", "_convolution")):
-        return int(flop_counter.conv_flop_count(operands[0], operands[1], results[0]))
+        return _convolution_flops(operands, results[0], False)
     if operator.startswith("conv_transpose"):
-        return int(flop_counter.conv_flop_count(operands[0], operands[1], results[0], True))
-    if operator == "scaled_dot_product_attention":
-        count: Any = flop_counter.sdpa_flop_count
-        return int(count(*operands[:3]))
+        return _convolution_flops(operands, results[0], True)
+    if operator == "scaled_dot_product_attention" and len(operands) > 2:
+        query, key, value = operands[:3]
+        if min(map(len, (query, key, value))) > 1:
+            return 2 * math.prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
     return 0
+
+
+def _convolution_flops(operands: list[list[int]], result: list[int], transposed: bool) -> int:
+    x, weight = operands[:2]
+    batch = [1] if len(x) < len(weight) else []
+    return int(flop_counter.conv_flop_count(batch + x, weight, batch + result, transposed))
 
 
 def _why(seen: dict[str, Any], scopes: tuple[Scope, ...]) -> tuple[str, str]:

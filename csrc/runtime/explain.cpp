@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "analysis/policy.h"
 #include "core/ambient.h"
@@ -111,6 +112,7 @@ class Describer {
     }
     made.stack.push_back(place_of(node->sourceRange(), function));
     const State& state = *scopes_.state.at(node);
+    made.is_dynamic = !state.dynamic.empty();
     for (const c10::DeviceType device : state.named()) {
       const std::string name = c10::DeviceTypeName(device, /*lower_case=*/true);
       made.state[name] = state.at(device);
@@ -168,6 +170,22 @@ c10::IValue with_tensors(const c10::IValue& value, const F& change) {
   return value;
 }
 
+bool is_dense(const Tensor& t) {
+  return !t.defined() || (t.layout() == at::kStrided && !t.is_nested());
+}
+
+bool are_dense(const std::vector<c10::IValue>& values) {
+  bool dense = true;
+  for (const c10::IValue& value : values) {
+    for_tensors(value, [&](const Tensor& t) { dense &= is_dense(t); });
+  }
+  return dense;
+}
+
+std::vector<int64_t> sizes_of(const Tensor& t) {
+  return t.defined() && !t.is_nested() ? t.sizes().vec() : std::vector<int64_t>();
+}
+
 Tensor widened(const Tensor& t) {
   return t.defined() ? t.is_floating_point() ? t.to(at::kDouble, false, /*copy=*/true) : t.clone()
                      : t;
@@ -199,6 +217,7 @@ struct Session {
 
   size_t current = 0;
   bool is_inside = false;
+  bool compares = false;  // the operator that runs
   Clock::time_point start{};
   std::vector<c10::IValue> operands{}, wide{}, shadows{};
   std::vector<double> seconds{};
@@ -207,11 +226,12 @@ struct Session {
   std::unordered_map<c10::TensorImpl*, std::pair<Tensor, Tensor>> exact{};
 
   Tensor shadow_of(const Tensor& t) {
-    if (!t.defined() || !t.is_floating_point()) {
+    if (!t.defined()) {
       return t;
     }
     auto& [kept, shadow] = exact[t.unsafeGetTensorImpl()];
-    if (!kept.defined() || shadow.sizes() != t.sizes()) {
+    // Integers may be written by what is not run again: they are taken as they are.
+    if (!kept.defined() || shadow.sizes() != t.sizes() || !t.is_floating_point()) {
       kept = t;
       shadow = widened(t);
     }
@@ -223,17 +243,21 @@ struct Session {
     operands = std::move(inputs);
     if (looks) {
       Operated& at = (*operators)[id];
+      if (at.is_dynamic && at.calls == 0) {
+        note_state(at, (*nodes)[id]);
+      }
       merge(at.operands, operands, at.calls == 0);
       for (const auto& value : operands) {
         for_tensors(value, [&](const Tensor& t) {
           note_device(at, t);
           if (at.calls == 0) {
-            at.taken.push_back(t.defined() ? t.sizes().vec() : std::vector<int64_t>());
+            at.taken.push_back(sizes_of(t));
           }
         });
       }
     }
-    if (numerics && !(*nodes)[id]->isNondeterministic() && !(*operators)[id].is_call) {
+    compares = numerics && can_run_again((*nodes)[id]) && are_dense(operands);
+    if (compares) {
       const Suspended off;
       const at::NoGradGuard no_grad;
       wide.clear();
@@ -259,16 +283,56 @@ struct Session {
     for (const auto& value : results) {
       for_tensors(value, [&](const Tensor& t) {
         note_device(at, t);
-        if (at.calls == 0 && t.defined()) {
-          at.shapes.push_back(t.sizes().vec());
+        if (at.calls == 0) {
+          at.shapes.push_back(sizes_of(t));
         }
       });
     }
     ++at.calls;
-    if (numerics && !(*nodes)[id]->isNondeterministic() && !at.is_call) {
+    if (compares && are_dense(results)) {
       compare(at, (*nodes)[id], results);
+    } else if (numerics) {
+      forget_written((*nodes)[id]);
     }
     operands.clear();
+  }
+
+  // Not what is random, calls code that is not in the graph, or gives whatever was in memory.
+  static bool can_run_again(const Node* node) {
+    return !node->isNondeterministic() && !is_call(node) && node->kind() != prim::PythonOp &&
+           std::string_view(node->kind().toUnqualString()).find("empty") == std::string_view::npos;
+  }
+
+  // What an operator has written that does not run again: it is taken as exact from here on.
+  void forget_written(const Node* node) {
+    const auto* schema = node->maybeSchema();
+    if (schema && node->kind() != prim::PythonOp && !schema->is_mutable() && !is_call(node)) {
+      return;
+    }
+    std::unordered_set<const void*> memory;
+    const auto storage = [](const Tensor& t) -> const void* {
+      return t.defined() && is_dense(t) ? t.storage().unsafeGetStorageImpl() : nullptr;
+    };
+    for (const c10::IValue& value : operands) {
+      for_tensors(value, [&](const Tensor& t) { memory.insert(storage(t)); });
+    }
+    for (auto it = exact.begin(); it != exact.end();) {
+      it = memory.count(storage(it->second.first)) ? exact.erase(it) : std::next(it);
+    }
+  }
+
+  static void note_state(Operated& at, const Node* node) {
+    for (const auto device : {at::kCPU, at::kCUDA}) {
+      const std::string name = c10::DeviceTypeName(device, /*lower_case=*/true);
+      DeviceState state;
+      state.enabled = at::autocast::is_autocast_enabled(device);
+      state.dtype = at::autocast::get_autocast_dtype(device);
+      state.by_scope = true;
+      at.state[name] = state;
+      if (state.enabled) {
+        at.policy[name] = jit_amp::name_of(policy_of(node, device));
+      }
+    }
   }
 
   static void note_device(Operated& at, const Tensor& t) {
@@ -292,7 +356,7 @@ struct Session {
     const at::NoGradGuard no_grad;
     try {
       node->getOperation()(stack);
-      return stack;
+      return are_dense(stack) ? std::optional(std::move(stack)) : std::nullopt;
     } catch (const std::exception&) {
       return std::nullopt;
     }
@@ -447,45 +511,68 @@ void run(const Code& code, const ObjectPtr& self, const Stack& arguments, Sessio
   stack.insert(stack.end(), arguments.begin(), arguments.end());
   const size_t inputs = stack.size();
   std::optional<at::CallbackHandle> handle;
-  if (with.looks) {
+  if (with.looks && !(session && session->looks)) {
     handle = at::addThreadLocalCallback(at::RecordFunctionCallback(on_begin, on_end)
                                             .needsInputs(true)
                                             .scopes({at::RecordScope::FUNCTION}));
   }
   struct Leave {
+    Session* outer;  // of a program that calls Python that explains another
     std::optional<at::CallbackHandle> handle;
     ~Leave() {
-      session = nullptr;
+      session = outer;
       if (handle) {
         at::removeCallback(*handle);
       }
     }
-  } const leave{handle};
+  } const leave{session, handle};
   session = &with;
   const Unwinding scopes;
   run_here(code, stack, inputs);
 }
 
-// The module, with parameters shared, and buffers and attributes of its own.
-ObjectPtr copied(const ObjectPtr& self, std::unordered_map<c10::ivalue::Object*, ObjectPtr>& done) {
-  ObjectPtr& made = done[self.get()];
-  if (made) {
+// A module as it is now: what a run writes stays in the copy. Its parameters are shared where
+// nothing in the graph writes.
+class Copier {
+ public:
+  explicit Copier(bool with_parameters) : with_parameters_(with_parameters) {}
+
+  ObjectPtr copied(const ObjectPtr& self) {
+    if (const auto known = objects_.find(self.get()); known != objects_.end()) {
+      return known->second;
+    }
+    const ObjectPtr made = objects_[self.get()] = self->copy();
+    const auto type = made->type();
+    for (size_t i = 0; i < type->numAttributes(); ++i) {
+      const c10::IValue slot = made->getSlot(i);
+      if (slot.isObject() && slot.toObjectRef().type()->is_module()) {
+        made->setSlot(i, copied(slot.toObject()));
+      } else if (slot.isTensor()) {
+        made->setSlot(i, copied(slot.toTensor(), type->is_parameter(i)));
+      } else {
+        made->setSlot(i, slot.deepcopy());
+      }
+    }
     return made;
   }
-  made = self->copy();
-  const auto type = made->type();
-  for (size_t i = 0; i < type->numAttributes(); ++i) {
-    const c10::IValue slot = made->getSlot(i);
-    if (slot.isObject() && slot.toObjectRef().type()->is_module()) {
-      made->setSlot(i, copied(slot.toObject(), done));
-    } else if (slot.isTensor() && type->is_buffer(i) && slot.toTensor().defined()) {
-      made->setSlot(i, slot.toTensor().clone());
-    } else if (!type->is_parameter(i)) {
-      made->setSlot(i, slot.deepcopy());
+
+ private:
+  Tensor copied(const Tensor& t, bool is_parameter) {
+    if (!t.defined() || (is_parameter && !with_parameters_)) {
+      return t;
     }
+    Tensor& made = tensors_[t.unsafeGetTensorImpl()];
+    if (!made.defined()) {
+      made = t.detach().clone();
+      made.requires_grad_(t.requires_grad());
+    }
+    return made;
   }
-  return done[self.get()] = made;
-}
+
+  bool with_parameters_;
+  std::unordered_map<c10::ivalue::Object*, ObjectPtr> objects_;
+  std::unordered_map<c10::TensorImpl*, Tensor> tensors_;
+};
 
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
@@ -496,8 +583,6 @@ double median(std::vector<double> values) {
 
 Explained explain(GraphFunction& function, const ObjectPtr& module, const std::vector<Stack>& runs,
                   bool numerics) {
-  std::unordered_map<c10::ivalue::Object*, ObjectPtr> copies;
-  const ObjectPtr self = module ? copied(module, copies) : nullptr;
   Explained explained;
   std::vector<Node*> nodes;
   Context context;
@@ -506,7 +591,7 @@ Explained explain(GraphFunction& function, const ObjectPtr& module, const std::v
     const Turn turn;
     refusing_unfit_graphs([&] {
       context.function = &function;
-      context.self = self;
+      context.self = module;
       context.entry = entry_state({at::autocast::is_autocast_enabled(at::kCPU),
                                    at::autocast::is_autocast_enabled(at::kCUDA)});
       run_pipeline(flattening(), context);
@@ -526,12 +611,15 @@ Explained explain(GraphFunction& function, const ObjectPtr& module, const std::v
       code.emplace(context.graph, function.name());
     });
   }
+  const bool writes = std::any_of(nodes.begin(), nodes.end(), [](const Node* node) {
+    return is_write(node) || is_call(node) || node->kind() == prim::PythonOp;
+  });
   std::vector<std::vector<double>> seconds(nodes.size());
   for (size_t i = 0; i < runs.size() && code; ++i) {
     Session with{&explained.operators, &nodes, i == 0, i == 0 && numerics};
     with.seconds.resize(nodes.size());
-    run(*code, self, runs[i], with);
-    for (size_t id = 0; id < nodes.size() && i > 0; ++id) {
+    run(*code, module ? Copier(writes).copied(module) : nullptr, runs[i], with);
+    for (size_t id = 0; id < nodes.size() && i > 1; ++id) {  // the second one warms up
       seconds[id].push_back(with.seconds[id]);
     }
   }

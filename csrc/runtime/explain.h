@@ -59,6 +59,7 @@ struct Operated {
   std::vector<Place> stack;  // from the outermost call to the operator's own line
   std::string module;        // the path of the module whose code it is, as far as it is known
   bool is_call = false;      // of Python, or of another function
+  bool is_dynamic = false;   // a scope's device is known at run time: the state is what is seen
   std::map<std::string, DeviceState> state;   // by device; those that scopes speak of
   std::map<std::string, Place> scope;         // by device: the `with` that made the state
   std::map<std::string, std::string> policy;  // by device

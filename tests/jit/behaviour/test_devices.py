@@ -174,6 +174,17 @@ def test_powers_are_written_in_place(dtype: torch.dtype, place: Place) -> None:
     assert_parity(for_scope(powers, place.scope), inputs)
 
 
+def powers_in_a_comment(x: Tensor, y: Tensor):
+    z = (x  # not `**=`
+         ** y)  # fmt: skip
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return z @ y, x
+
+
+def test_a_power_that_is_only_spoken_of_is_not_written() -> None:
+    assert_parity(powers_in_a_comment, (torch.rand(3, 3), torch.rand(3, 3)))
+
+
 # What a trace must not take over from autocast.
 
 

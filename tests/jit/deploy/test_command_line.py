@@ -49,6 +49,30 @@ def other():
     return model
 
 
+def annotated() -> nn.Module:
+    return Plain()
+
+
+class Largest(nn.Module):
+    def forward(self, x: Tensor):
+        return x.argmax(-1), x > 0, torch.cat([x, x * float("inf")])
+
+
+class Smallest(nn.Module):
+    def forward(self, x: Tensor):
+        return x.argmin(-1), x <= 0, torch.cat([x, x * float("inf")])
+
+
+class Named(nn.Module):
+    def forward(self, x: Tensor):
+        return {"a": x}
+
+
+class OtherwiseNamed(nn.Module):
+    def forward(self, x: Tensor):
+        return {"b": x}
+
+
 def function(x: Tensor, flag: bool, xs: list[Tensor]):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         return x @ x if flag else xs[0]
@@ -111,6 +135,22 @@ def test_freeze_and_verify(capsys: Any) -> None:
     assert run(capsys, "freeze", "models:Scoped", "--output", "c.ptl", "--lite")[0] == 0
     torch.save((torch.randn(2, 8),), "inputs.pt")
     assert run(capsys, "verify", "models:Scoped", "a.pt", "--input", "inputs.pt")[0] == 0
+
+
+def test_what_verify_takes_for_different(capsys: Any) -> None:
+    given = ["--input", "float32[3,4]", "--json"]
+    status, out, _ = run(capsys, "verify", "models:Largest", "models:Smallest", *given)
+    rows = json.loads(out)["rows"]
+    assert status == 1
+    assert [row["agrees"] for row in rows[:3]] == [False, False, True]  # infinities are the same
+    assert run(capsys, "verify", "models:Named", "models:OtherwiseNamed", *given)[0] == 1
+    assert run(capsys, "verify", "models:Largest", "models:Largest", *given)[0] == 0
+    assert (
+        run(capsys, "verify", "models:annotated", "models:factory", "--input", "float32[2,8]")[0]
+        == 0
+    )
+    values = ["--input", json.dumps([1.5] * 100)]
+    assert "is no file" not in run(capsys, "explain", "models:Plain", *values)[2]
 
 
 def test_lower_and_policy(capsys: Any) -> None:

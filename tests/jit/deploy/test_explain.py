@@ -224,6 +224,118 @@ def test_the_table_fits_a_terminal(width: int, monkeypatch: pytest.MonkeyPatch) 
     assert max(map(len, table.splitlines())) <= max(width, 100)
 
 
+class Counts(nn.Module):
+    """Writes to what is registered twice, to a weight, and by a number that it counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("a", torch.zeros(2))
+        self.register_buffer("b", self.a)
+        self.weight = nn.Parameter(torch.ones(2), requires_grad=False)
+        self.number = 0
+
+    def forward(self, x: Tensor):
+        self.a.add_(1)
+        assert bool((self.b == 1).all())
+        self.weight.mul_(2)
+        self.number += 1
+        assert self.number == 1
+        return x * self.weight
+
+
+def test_each_run_begins_with_the_module_as_it_is() -> None:
+    model = Counts()
+    jit_amp.explain(model, torch.ones(2), timing=True)
+    assert (model.a.sum(), model.weight.sum(), model.number) == (0, 2, 0)
+
+
+def indexed(x: Tensor):
+    i = torch.zeros([1], dtype=torch.long)
+    i += 1
+    c = torch.complex(x, x)
+    c.mul_(2)
+    y = x * 0.0
+    y.uniform_()
+    return x[i], c, y * 1.0, torch.empty([2]), torch.mm(x.unsqueeze(0).to_sparse(), x.unsqueeze(1))
+
+
+def test_numerics_do_not_change_the_program() -> None:
+    report = jit_amp.explain(indexed, torch.ones(2), numerics=True)
+    *_, product = rows_of(report, "mul.Scalar")
+    assert product.numerics and product.numerics.total == 0
+    assert not rows_of(report, "empty")[0].numerics
+
+
+@torch.jit.ignore
+def inner_report(x):
+    assert jit_amp.explain(twice, (x, x)).rows
+    return x
+
+
+def calls_python(x: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = torch.mm(x, x)
+        return inner_report(y.float()), torch.mm(x, x)
+
+
+def test_explain_inside_a_program_that_is_explained() -> None:
+    report = jit_amp.explain(calls_python, torch.ones(2, 2))
+    casts = [sum(c.count for c in row.casts) for row in rows_of(report, "mm")]
+    assert len(casts) == 2
+    assert min(casts) > 0
+
+
+def for_its_device(x: Tensor, d: str):
+    with torch.autocast(d, dtype=torch.bfloat16):
+        return x @ x
+
+
+def test_a_scope_whose_device_is_known_at_run_time() -> None:
+    [row] = jit_amp.explain(for_its_device, (torch.ones(2, 2), "cpu")).rows
+    assert (row.policy, row.results) == ("lower", ("bfloat16",))
+    assert row.reason.startswith("in CPU's list")
+
+
+class Shared(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.linear(self.linear(x))
+
+
+def test_casts_that_eagers_cache_has_are_not_made_again() -> None:
+    first, second = jit_amp.explain(Shared(), torch.ones(1, 2)).rows
+    assert first.casts
+    assert not second.casts
+    assert (first.precision, second.precision) == ("reduced", "reduced")
+
+
+def attends(q: Tensor):
+    return F.scaled_dot_product_attention(q, q, q)
+
+
+def test_flops_of_what_has_no_batch() -> None:
+    [row] = jit_amp.explain(attends, torch.ones(2, 3, 4)).rows
+    assert row.flops == 2 * 2 * 3 * 3 * (4 + 4)
+    one, many = (
+        jit_amp.explain(nn.Conv2d(3, 4, 3), torch.ones(shape)).rows[-1].flops
+        for shape in ((3, 8, 8), (1, 3, 8, 8))
+    )
+    assert one == many
+
+
+def test_nested_tensors() -> None:
+    layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+    model = nn.TransformerEncoder(layer, 1).eval()
+    mask = torch.tensor([[False, False, True], [False, False, False]])
+    with torch.no_grad():
+        given = {"src": torch.randn(2, 3, 4), "src_key_padding_mask": mask}
+        assert jit_amp.explain(model, given, numerics=True).rows
+
+
 # The page.
 
 FOREIGN = "</script><script>document.title='taken over'</script><img src=x onerror=alert(1)>"
