@@ -9,7 +9,8 @@ namespace {
 
 struct Scope {
   std::unique_ptr<Entered> entered;
-  bool other_dtype;  // than that of a scope around or before it
+  c10::DeviceType device;
+  bool other_dtype;  // than that of the scope around
 };
 
 thread_local bool cache_at_first = true;  // as the innermost graph that enters scopes found it
@@ -19,14 +20,17 @@ std::vector<Scope>& entered() {
   return scopes;
 }
 
-// Whether the cache may have casts to another dtype: of the scope around, or of one before it.
-bool is_of_another_dtype(const Setting& setting) {
-  static thread_local std::map<c10::DeviceType, c10::ScalarType> last;
-  auto [known, is_new] = last.emplace(setting.device, setting.dtype);
-  const auto before = std::exchange(known->second, setting.dtype);
-  return at::autocast::is_autocast_enabled(setting.device)
-             ? setting.dtype != at::autocast::get_autocast_dtype(setting.device)
-             : !is_new && setting.dtype != before;
+// By device, the dtype of the casts that the cache may have: since it was empty, when the outermost
+// scope was entered.
+std::map<c10::DeviceType, c10::ScalarType>& cached() {
+  static thread_local std::map<c10::DeviceType, c10::ScalarType> dtypes;
+  return dtypes;
+}
+
+bool is_outermost() {
+  const bool is = at::autocast::increment_nesting() == 1;
+  at::autocast::decrement_nesting();
+  return is;
 }
 
 }  // namespace
@@ -58,20 +62,38 @@ Entered::~Entered() {
 }
 
 void enter_scope(const Setting& setting, std::optional<bool> cache_enabled) {
-  const bool other_dtype = setting.enabled && is_of_another_dtype(setting);
+  namespace autocast = at::autocast;
+  auto& dtypes = cached();
+  if (is_outermost()) {
+    dtypes.clear();
+  }
+  bool other_dtype = false;
+  if (setting.enabled) {
+    if (autocast::is_autocast_enabled(setting.device)) {
+      dtypes[setting.device] = autocast::get_autocast_dtype(setting.device);
+      other_dtype = dtypes[setting.device] != setting.dtype;
+    }
+    const auto [known, is_new] = dtypes.emplace(setting.device, setting.dtype);
+    if (known->second != setting.dtype) {
+      autocast::clear_cache();
+      known->second = setting.dtype;
+    }
+  }
   entered().push_back({std::make_unique<Entered>(std::vector<Setting>{setting},
                                                  cache_enabled.value_or(cache_at_first)),
-                       other_dtype});
-  if (other_dtype) {
-    at::autocast::clear_cache();
-  }
+                       setting.device, other_dtype});
 }
 
 void exit_scope() {
-  if (entered().back().other_dtype) {
+  const Scope& scope = entered().back();
+  const c10::DeviceType device = scope.device;
+  if (scope.other_dtype) {
     at::autocast::clear_cache();
   }
   entered().pop_back();
+  if (at::autocast::is_autocast_enabled(device)) {
+    cached()[device] = at::autocast::get_autocast_dtype(device);
+  }
 }
 
 Unwinding::Unwinding() : depth_(entered().size()), cache_around_(cache_at_first) {

@@ -369,3 +369,60 @@ class Decorated(nn.Module):
 
 def test_a_decorator_keeps_the_cache_that_it_was_made_under() -> None:
     assert_gradients(Decorated(), torch.randn(4, 4))
+
+
+class InALoop(nn.Module):
+    """One cast for all rounds: the outermost scope stays open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 8))
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", enabled=False):
+            for _ in range(3):
+                with torch.autocast("cpu", dtype=torch.bfloat16):
+                    x = x + F.linear(x, self.weight)
+        return x
+
+
+class InFloat16(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 8))
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.float16):
+            return F.linear(x, self.weight)
+
+
+def test_what_another_program_ran_in_does_not_matter() -> None:
+    module, x = InALoop(), torch.randn(2, 8)
+    eager, scripted = copy.deepcopy(module), jit_amp.script(module)
+    expected = gradients(eager, x)
+    jit_amp.script(InFloat16())(x.clone().requires_grad_())
+    assert_same(gradients(scripted, x), expected, "after a scope of float16")
+
+
+class BackAndForth(nn.Module):
+    """A scope of one dtype, after another that went back to the other dtype."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 8))
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", enabled=False):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                with torch.autocast("cpu", dtype=torch.float16):
+                    a = F.linear(x, self.weight)
+                b = F.linear(x, self.weight)
+            with torch.autocast("cpu", dtype=torch.float16):
+                return a, b, F.linear(x, self.weight)
+
+
+def test_each_scope_has_casts_to_its_own_dtype() -> None:
+    scripted, x = jit_amp.script(BackAndForth()), torch.randn(2, 8)
+    for _ in range(3):
+        found = scripted(x.clone().requires_grad_())
+        assert [y.dtype for y in found] == [torch.float16, BF16, torch.float16]
