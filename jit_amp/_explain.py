@@ -197,15 +197,21 @@ class Report:
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Writes one page that needs no network: the sources, line by line, with what runs there.
 
-        Needs Jinja2 and Pygments: ``pip install jit_amp[explain]``.
+        Raises:
+            ImportError: Jinja2 or Pygments is not there: ``pip install jit_amp[explain]``.
         """
-        from jit_amp import _page
-
+        try:
+            from jit_amp import _page
+        except ModuleNotFoundError as error:
+            text = f"a page needs {error.name}: pip install jit_amp[explain]"
+            raise ImportError(text) from error
         Path(path).write_text(_page.render(self), encoding="utf-8")
 
-    def _repr_html_(self) -> str:
-        from jit_amp import _page
-
+    def _repr_html_(self) -> str | None:
+        try:
+            from jit_amp import _page
+        except ModuleNotFoundError:
+            return None  # notebooks show the text then
         return _page.table(self)
 
     def __str__(self) -> str:
