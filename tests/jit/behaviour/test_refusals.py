@@ -635,10 +635,18 @@ def test_what_the_refusals_advise_is_accepted() -> None:
 # Arguments of jit_amp's own.
 
 
-@pytest.mark.parametrize("ambient", [("tpu",), ("cpu", "gpu"), "cpu"])
+@pytest.mark.parametrize("ambient", [("tpu",), ("cpu", "gpu"), "tpu"])
 def test_lowered_graph_names_an_unknown_ambient_device(ambient: Any) -> None:
     with pytest.raises(ValueError, match=r"ambient: .* not of 'cpu', 'cuda'"):
         jit_amp.lowered_graph(branches_with_a_scope_each, ambient=ambient)
+
+
+def test_lowered_graph_takes_one_ambient_device() -> None:
+    one, several = (
+        str(jit_amp.lowered_graph(branches_with_a_scope_each, ambient=given))
+        for given in ("cpu", ("cpu",))
+    )
+    assert one == several
 
 
 def test_lowered_graph_names_an_unknown_method() -> None:
