@@ -307,29 +307,28 @@ PYBIND11_MODULE(_C, m) {
     return policy ? std::optional<std::string>(jit_amp::name_of(*policy)) : std::nullopt;
   });
   m.def("reach", &jit_amp::reach);
-  m.def("explain_method", [](const Module& module, const std::string& method,
-                             const std::vector<py::tuple>& runs, bool numerics) {
-    auto& function = torch::jit::toGraphFunction(module.get_method(method).function());
-    const auto stacks = stacks_of(module, runs, method);
-    const auto explained = [&] {
+  const auto explained = [](GraphFunction& function, const torch::jit::ObjectPtr& self,
+                            const std::vector<torch::jit::Stack>& runs, bool numerics) {
+    const auto found = [&] {
       const py::gil_scoped_release released;
-      return jit_amp::explain(function, module._ivalue(), stacks, numerics);
+      return jit_amp::explain(function, self, runs, numerics);
     }();
-    return as_python(explained);
+    return as_python(found);
+  };
+  m.def("explain_method", [explained](const Module& module, const std::string& method,
+                                      const std::vector<py::tuple>& runs, bool numerics) {
+    auto& function = torch::jit::toGraphFunction(module.get_method(method).function());
+    return explained(function, module._ivalue(), stacks_of(module, runs, method), numerics);
   });
-  m.def("explain_function", [](const StrongFunctionPtr& function,
-                               const std::vector<py::tuple>& runs, bool numerics) {
+  m.def("explain_function", [explained](const StrongFunctionPtr& function,
+                                        const std::vector<py::tuple>& runs, bool numerics) {
     auto& source = torch::jit::toGraphFunction(*function.function_);
     std::vector<torch::jit::Stack> stacks;
     for (const py::tuple& arguments : runs) {
       stacks.push_back(torch::jit::createStackForSchema(
           source.getSchema(), torch::jit::tuple_slice(arguments), py::kwargs(), std::nullopt));
     }
-    const auto explained = [&] {
-      const py::gil_scoped_release released;
-      return jit_amp::explain(source, nullptr, stacks, numerics);
-    }();
-    return as_python(explained);
+    return explained(source, nullptr, stacks, numerics);
   });
   // For tests, and for those who look for what a pass does (docs/internals.md).
   m.def("run_pass",

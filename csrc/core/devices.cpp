@@ -4,7 +4,24 @@
 #include <c10/core/Device.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 
+#include <algorithm>
+
 namespace jit_amp {
+
+PerDevice autocasts_on() {
+  PerDevice on;
+  std::transform(kDevices.begin(), kDevices.end(), on.begin(), at::autocast::is_autocast_enabled);
+  return on;
+}
+
+bool is_switched_off(const PerDevice& around, const PerDevice& inside) {
+  for (size_t i = 0; i < kDeviceCount; ++i) {
+    if (around[i] && !inside[i]) {
+      return true;
+    }
+  }
+  return false;
+}
 
 std::optional<bool> autocast_takes(c10::DeviceType device, c10::ScalarType dtype) {
   if (device == c10::DeviceType::CUDA) {

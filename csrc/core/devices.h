@@ -1,13 +1,26 @@
-// devices: what torch says, in Python, of the autocast of a device.
+// devices: the devices that autocast knows, and what torch says of them in Python.
 #pragma once
 
+#include <ATen/autocast_mode.h>
 #include <c10/core/DeviceType.h>
 #include <c10/core/ScalarType.h>
 
+#include <array>
 #include <optional>
 #include <string>
 
 namespace jit_amp {
+
+inline const auto& kDevices = at::autocast::_AUTOCAST_SUPPORTED_DEVICES;
+inline constexpr size_t kDeviceCount = std::tuple_size_v<std::decay_t<decltype(kDevices)>>;
+using PerDevice = std::array<bool, kDeviceCount>;
+
+// For which devices autocast is on in this thread.
+PerDevice autocasts_on();
+
+// Whether autocast is on around for a device, and off inside. An operator's own autocast kernel is
+// seen by that (ATen/autocast_mode.h): what runs in it runs without autocast.
+bool is_switched_off(const PerDevice& around, const PerDevice& inside);
 
 // Whether autocast for the device takes the dtype; where it does not, torch.autocast warns and is
 // off. None where the device is a third party's whose module does not say

@@ -1,5 +1,8 @@
 // enter_scopes: scopes that are entered while the graph runs.
 //
+// For calls whose gradients are recorded, for programs with a scope for a device besides CPU and
+// CUDA, whose lists the dispatcher alone knows, and for runtime/explain.h.
+//
 // Where gradients are recorded, what autocast does to a tensor depends on what the tensor is: a
 // float32 leaf that requires grad has one cast for all its uses, kept in autocast's cache, and
 // anything else one for each. Which it is, is known at run time. So the graph that runs then has no

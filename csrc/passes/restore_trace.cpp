@@ -62,6 +62,19 @@ std::set<int64_t> dissolved_scopes(Graph& graph) {
   return dissolved;
 }
 
+// What autocast does to an operator that is not in the trace is known for CPU and CUDA only.
+void check_kernels(Graph& graph, const std::set<int64_t>& dissolved) {
+  for (const Node* node : all_nodes(graph)) {
+    if (node->kind() == ops::enter && node->hasAttribute(ops::instead_of) &&
+        !dissolved.count(node->i(ops::scope))) {
+      const std::string& device = node->s(ops::device_type);
+      if (device != "cpu" && device != "cuda") {
+        throw refusal(Refusal::third_device_kernel, node, {node->s(ops::instead_of), device});
+      }
+    }
+  }
+}
+
 std::map<int64_t, std::string> devices_of_scopes(Graph& graph) {
   std::map<int64_t, std::string> devices;
   for (const Node* node : all_nodes(graph)) {
@@ -108,6 +121,7 @@ void restore(const std::shared_ptr<Graph>& graph, Graph& pattern) {
   name_convolutions_of_the_author(*graph);
   name_convolutions(graph);
   const auto dissolved = dissolved_scopes(*graph);
+  check_kernels(*graph, dissolved);
   const auto devices = devices_of_scopes(*graph);
   std::map<int64_t, Value*> objects;
   for (Node* node : all_nodes(*graph)) {

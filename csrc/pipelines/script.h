@@ -1,8 +1,8 @@
 // script: from a function's source graph to what its calls run.
 //
 // The same for calls in process and for an artefact, as far as `lowered`: there is one meaning of
-// autocast. Then in process the graph is made ready for our own interpreter. Where gradients are
-// recorded, the flat graph enters its scopes instead.
+// autocast. Then in process the graph is made ready for our own interpreter. Or the flat graph
+// enters its scopes as it runs (passes/enter_scopes.h says when).
 #pragma once
 
 #include "pipelines/pipeline.h"
@@ -18,7 +18,7 @@ const std::vector<Pass>& lowering();
 // From lowered to runnable.
 const std::vector<Pass>& running();
 
-// From flat to runnable, for calls whose gradients are recorded.
+// From flat to runnable, with scopes that are entered as the graph runs.
 const std::vector<Pass>& recording();
 
 }  // namespace jit_amp

@@ -13,6 +13,7 @@
 
 #include "analysis/policy.h"
 #include "core/ambient.h"
+#include "core/devices.h"
 #include "core/dialect.h"
 #include "core/error.h"
 #include "core/graphs.h"
@@ -28,9 +29,6 @@ using namespace torch::jit;
 using at::Tensor;
 using Clock = std::chrono::steady_clock;
 
-const auto& kDevices = at::autocast::_AUTOCAST_SUPPORTED_DEVICES;
-using PerDevice = std::array<bool, std::tuple_size_v<std::decay_t<decltype(kDevices)>>>;
-
 // What is known before anything runs.
 
 Place place_of(const SourceRange& range, std::string function = "") {
@@ -44,7 +42,7 @@ Place place_of(const SourceRange& range, std::string function = "") {
 
 // A node that somebody wrote, and that autocast might do something to.
 bool is_operator(const Node* node) {
-  if (is_call(node) || node->kind() == prim::PythonOp) {
+  if (is_call(node)) {
     return true;
   }
   const auto* schema = node->maybeSchema();
@@ -65,8 +63,7 @@ std::string name_of(const Node* node) {
   if (node->kind() == prim::PythonOp) {
     return static_cast<const PythonOp*>(node)->name();
   }
-  return schema && node->kind() != prim::PythonOp ? c10::toString(schema->operator_name())
-                                                  : node->kind().toQualString();
+  return schema ? c10::toString(schema->operator_name()) : node->kind().toQualString();
 }
 
 class Describer {
@@ -99,7 +96,7 @@ class Describer {
   Operated described(const Node* node) {
     Operated made;
     made.name = name_of(node);
-    made.is_call = is_call(node) || node->kind() == prim::PythonOp;
+    made.is_call = is_call(node);
     std::string function;
     if (const auto callstack = node->callstack()) {
       for (const auto& [callee, range, module] : (*callstack)->vec()) {
@@ -299,14 +296,14 @@ struct Session {
 
   // Not what is random, calls code that is not in the graph, or gives whatever was in memory.
   static bool can_run_again(const Node* node) {
-    return !node->isNondeterministic() && !is_call(node) && node->kind() != prim::PythonOp &&
+    return !node->isNondeterministic() && !is_call(node) &&
            std::string_view(node->kind().toUnqualString()).find("empty") == std::string_view::npos;
   }
 
   // What an operator has written that does not run again: it is taken as exact from here on.
   void forget_written(const Node* node) {
     const auto* schema = node->maybeSchema();
-    if (schema && node->kind() != prim::PythonOp && !schema->is_mutable() && !is_call(node)) {
+    if (schema && !schema->is_mutable() && !is_call(node)) {
       return;
     }
     std::unordered_set<const void*> memory;
@@ -415,26 +412,15 @@ struct Session {
 
   // Inside the operator: what its autocast kernels cast.
   void enter(const at::RecordFunction& function) {
-    PerDevice now;
-    std::transform(kDevices.begin(), kDevices.end(), now.begin(),
-                   at::autocast::is_autocast_enabled);
+    const PerDevice now = autocasts_on();
     const std::string_view name = function.name();
-    if (is_inside && !running.empty() && name == "aten::to" && switched_off(running.back(), now) &&
-        function.inputs().size() > 1 && function.inputs()[0].isTensor() &&
-        function.inputs()[1].isInt()) {
+    if (is_inside && !running.empty() && name == "aten::to" &&
+        is_switched_off(running.back(), now) && function.inputs().size() > 1 &&
+        function.inputs()[0].isTensor() && function.inputs()[1].isInt()) {
       const Tensor& t = function.inputs()[0].toTensor();
       note_cast(t, static_cast<c10::ScalarType>(function.inputs()[1].toInt()));
     }
     running.push_back(now);
-  }
-
-  static bool switched_off(const PerDevice& around, const PerDevice& inside) {
-    for (size_t i = 0; i < around.size(); ++i) {
-      if (around[i] && !inside[i]) {
-        return true;
-      }
-    }
-    return false;
   }
 
   void note_cast(const Tensor& t, c10::ScalarType to) {
@@ -611,9 +597,8 @@ Explained explain(GraphFunction& function, const ObjectPtr& module, const std::v
       code.emplace(context.graph, function.name());
     });
   }
-  const bool writes = std::any_of(nodes.begin(), nodes.end(), [](const Node* node) {
-    return is_write(node) || is_call(node) || node->kind() == prim::PythonOp;
-  });
+  const bool writes = std::any_of(nodes.begin(), nodes.end(),
+                                  [](const Node* node) { return is_write(node) || is_call(node); });
   std::vector<std::vector<double>> seconds(nodes.size());
   for (size_t i = 0; i < runs.size() && code; ++i) {
     Session with{&explained.operators, &nodes, i == 0, i == 0 && numerics};

@@ -40,7 +40,7 @@ struct Cast {
   int64_t bytes = 0;  // read and written
 };
 
-// What a result, or a gradient, is like beside the same in float64.
+// What an operator's results are like beside the same in float64.
 struct Numerics {
   double introduced = 0;  // largest difference, relative to the largest entry
   double total = 0;
@@ -80,9 +80,9 @@ struct Explained {
   std::vector<std::string> warnings;
 };
 
-// Runs a function, on `self` where it is a method, once for each of `runs`, its arguments without
+// Runs a function, on `module` where it is a method, once for each of `runs`, its arguments without
 // self: the first is looked at, of the others the medians of the time count. What it writes to the
-// module's buffers and attributes stays in a copy. Throws AutocastError; what the program raises.
+// module stays in a copy. Throws AutocastError; what the program raises.
 Explained explain(torch::jit::GraphFunction& function, const torch::jit::ObjectPtr& module,
                   const std::vector<torch::jit::Stack>& runs, bool numerics);
 

@@ -11,6 +11,7 @@
 
 #include "analysis/policy.h"
 #include "core/ambient.h"
+#include "core/devices.h"
 #include "core/dialect.h"
 #include "core/error.h"
 
@@ -18,10 +19,6 @@ namespace jit_amp {
 namespace {
 
 using namespace torch::jit;
-
-const auto& kDevices = at::autocast::_AUTOCAST_SUPPORTED_DEVICES;
-constexpr size_t kCount = std::tuple_size_v<std::decay_t<decltype(kDevices)>>;
-using PerDevice = std::array<bool, kCount>;
 
 // An operator that is running.
 struct Running {
@@ -79,33 +76,17 @@ int64_t enter(const Around& scope, bool dtype_given) {
 // The state that torch.autocast objects have made, and what ran in another one first.
 struct Expected {
   PerDevice enabled{};
-  std::array<c10::ScalarType, kCount> dtype{};
+  std::array<c10::ScalarType, kDeviceCount> dtype{};
   bool operator==(const Expected&) const = default;
 };
 thread_local Expected expected;
 thread_local std::string astray;
 
-PerDevice enabled_now() {
-  PerDevice enabled;
-  std::transform(kDevices.begin(), kDevices.end(), enabled.begin(),
-                 at::autocast::is_autocast_enabled);
-  return enabled;
-}
-
 Expected state_now() {
-  Expected now{enabled_now()};
+  Expected now{autocasts_on()};
   std::transform(kDevices.begin(), kDevices.end(), now.dtype.begin(),
                  at::autocast::get_autocast_dtype);
   return now;
-}
-
-bool switched_off(const PerDevice& around, const PerDevice& inside) {
-  for (size_t i = 0; i < kCount; ++i) {
-    if (around[i] && !inside[i]) {
-      return true;
-    }
-  }
-  return false;
 }
 
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
@@ -113,7 +94,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
       !(state_now() == expected)) {
     astray = function.name();
   }
-  Running now{function.operator_name().has_value(), enabled_now()};
+  Running now{function.operator_name().has_value(), autocasts_on()};
   if (is_tracing()) {
     now.before = trace().insertPoint()->prev();
     for (const c10::IValue& argument : function.inputs()) {
@@ -121,7 +102,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
     }
   }
   if (!running.empty() && running.back().is_operator) {
-    for (size_t i = 0; i < kCount; ++i) {
+    for (size_t i = 0; i < kDeviceCount; ++i) {
       running.back().switched_off[i] |= running.back().autocast[i] && !now.autocast[i];
     }
   }
@@ -217,14 +198,11 @@ void look_at_kernel(const Running& done, c10::Symbol kind, const c10::OperatorNa
     return;
   }
   std::vector<int64_t> scopes;
-  for (size_t i = 0; i < kCount; ++i) {
+  for (size_t i = 0; i < kDeviceCount; ++i) {
     if (!done.switched_off[i]) {
       continue;
     }
     const std::string device = c10::DeviceTypeName(kDevices[i], /*lower_case=*/true);
-    if (kDevices[i] != at::kCPU && kDevices[i] != at::kCUDA) {
-      throw refusal(Refusal::third_device_kernel, first, {kind.toQualString(), device});
-    }
     const auto dtype = at::autocast::get_autocast_dtype(kDevices[i]);
     {
       const WithInsertPoint here(first);
@@ -261,7 +239,7 @@ void end(const at::RecordFunction& function, at::ObserverContext*) {
   if (!running.empty() && running.back().is_operator &&
       std::string_view(function.name()) == "aten::to") {
     Node* node = trace().insertPoint()->prev();
-    if (node->kind() == aten::to && switched_off(running.back().autocast, done.autocast)) {
+    if (node->kind() == aten::to && is_switched_off(running.back().autocast, done.autocast)) {
       node->i_(ops::of_autocast, ops::of_the_operator);
     }
   }

@@ -314,7 +314,19 @@ struct Hooks : at::PrivateUse1HooksInterface {
 };
 const bool has_hooks = (at::RegisterPrivateUse1HooksInterface(new Hooks), true);
 
-// Lists of its own: not the CPU's, which has no matmul of a vector in float32, and not CUDA's.
+// Convolutions are the one thing that composite kernels leave to a third party by name.
+Tensor convolution(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
+                   at::SymIntArrayRef stride, at::SymIntArrayRef padding,
+                   at::SymIntArrayRef dilation, bool transposed, at::SymIntArrayRef output_padding,
+                   c10::SymInt groups) {
+  const auto on_cpu = bias && bias->defined() ? std::optional(bias->cpu()) : std::nullopt;
+  return at::convolution_symint(x.cpu(), weight.cpu(), on_cpu, stride, padding, dilation,
+                                transposed, output_padding, groups)
+      .to(here);
+}
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("convolution_overrideable", convolution); }
+
+// Lists of its own, which are neither the CPU's nor CUDA's.
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFallthrough());
 }
@@ -322,6 +334,8 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
   KERNEL_PRIVATEUSEONE(mm, lower_precision_fp)
   KERNEL_PRIVATEUSEONE(matmul, lower_precision_fp)
   KERNEL_PRIVATEUSEONE(linear, lower_precision_fp)
+  KERNEL_PRIVATEUSEONE(conv2d, lower_precision_fp)
+  KERNEL_PRIVATEUSEONE(rnn_tanh_cell, lower_precision_fp)
   KERNEL_PRIVATEUSEONE(tanh, fp32)
   KERNEL_PRIVATEUSEONE(cat, promote)
 }

@@ -164,6 +164,32 @@ def test_a_trace_inside_its_autocast() -> None:
         assert_same(trace(*wide), without(*wide), "float64")
 
 
+def convolution(x: Tensor, w: Tensor):
+    with torch.autocast("pretended", dtype=torch.float16):
+        return torch.conv2d(x, w)
+
+
+def cell(x: Tensor, w: Tensor):
+    with torch.autocast("pretended", dtype=torch.float16):
+        return torch.rnn_tanh_cell(x, x, w, w)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F16])
+def test_a_trace_of_what_the_tracer_records_by_another_name(dtype: torch.dtype) -> None:
+    x, w = (torch.randn(1, 1, 3, 3).to("pretended") for _ in range(2))
+    trace = jit_amp.trace(convolution, (x.to(dtype), w.to(dtype)))
+    for other in (torch.float32, F16, torch.float64):
+        given = x.to(other), w.to(other)
+        assert_same(trace(*given), convolution(*given), str(other))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F16])
+def test_a_trace_of_what_is_not_in_it_is_refused(dtype: torch.dtype) -> None:
+    inputs = tree_map(lambda t: t.to(dtype), on("pretended"))
+    with pytest.raises(jit_amp.AutocastError, match=r"aten::rnn_tanh_cell.*'pretended'.*JA120"):
+        jit_amp.trace(cell, inputs)
+
+
 class Layers(nn.Module):
     def __init__(self) -> None:
         super().__init__()
