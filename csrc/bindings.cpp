@@ -117,13 +117,21 @@ py::dict as_python(const jit_amp::Operated& at) {
                         py::arg("overflows") = n.overflows, py::arg("underflows") = n.underflows,
                         py::arg("subnormals") = n.subnormals);
   }
+  py::object gradient = py::none();
+  if (at.gradient) {
+    const auto& g = *at.gradient;
+    gradient = py::dict(py::arg("dtype") = g.dtype, py::arg("largest") = g.largest,
+                        py::arg("elements") = g.elements, py::arg("underflows") = g.underflows,
+                        py::arg("overflow_scale") = g.overflow_scale);
+  }
   return py::dict(
       py::arg("name") = at.name, py::arg("stack") = places(at.stack), py::arg("module") = at.module,
       py::arg("is_call") = at.is_call, py::arg("states") = states, py::arg("scopes") = scopes,
       py::arg("policies") = at.policy, py::arg("calls") = at.calls, py::arg("seconds") = at.seconds,
       py::arg("operands") = at.operands, py::arg("results") = at.results,
       py::arg("devices") = at.devices, py::arg("casts") = casts, py::arg("taken") = at.taken,
-      py::arg("shapes") = at.shapes, py::arg("numerics") = numerics);
+      py::arg("shapes") = at.shapes, py::arg("numerics") = numerics,
+      py::arg("gradient") = gradient);
 }
 
 // What was seen of a function's operators, and what eager would warn of.
@@ -308,27 +316,30 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("reach", &jit_amp::reach);
   const auto explained = [](GraphFunction& function, const torch::jit::ObjectPtr& self,
-                            const std::vector<torch::jit::Stack>& runs, bool numerics) {
+                            const std::vector<torch::jit::Stack>& runs, jit_amp::Looks at) {
     const auto found = [&] {
       const py::gil_scoped_release released;
-      return jit_amp::explain(function, self, runs, numerics);
+      return jit_amp::explain(function, self, runs, at);
     }();
     return as_python(found);
   };
-  m.def("explain_method", [explained](const Module& module, const std::string& method,
-                                      const std::vector<py::tuple>& runs, bool numerics) {
-    auto& function = torch::jit::toGraphFunction(module.get_method(method).function());
-    return explained(function, module._ivalue(), stacks_of(module, runs, method), numerics);
-  });
+  m.def("explain_method",
+        [explained](const Module& module, const std::string& method,
+                    const std::vector<py::tuple>& runs, bool numerics, bool gradients) {
+          auto& function = torch::jit::toGraphFunction(module.get_method(method).function());
+          return explained(function, module._ivalue(), stacks_of(module, runs, method),
+                           {numerics, gradients});
+        });
   m.def("explain_function", [explained](const StrongFunctionPtr& function,
-                                        const std::vector<py::tuple>& runs, bool numerics) {
+                                        const std::vector<py::tuple>& runs, bool numerics,
+                                        bool gradients) {
     auto& source = torch::jit::toGraphFunction(*function.function_);
     std::vector<torch::jit::Stack> stacks;
     for (const py::tuple& arguments : runs) {
       stacks.push_back(torch::jit::createStackForSchema(
           source.getSchema(), torch::jit::tuple_slice(arguments), py::kwargs(), std::nullopt));
     }
-    return explained(source, nullptr, stacks, numerics);
+    return explained(source, nullptr, stacks, {numerics, gradients});
   });
   // For tests, and for those who look for what a pass does (docs/internals.md).
   m.def("run_pass",

@@ -26,6 +26,8 @@ from torch import Tensor, nn
 
 import jit_amp
 from jit_amp import policy
+from jit_amp._explain import Place, place_of
+from jit_amp._values import fresh, leaves
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _TENSOR = re.compile(r"(\w+)\[([\d\s,]*)\]")
@@ -137,6 +139,13 @@ def _on(model: Any, device: str) -> Any:
     return model.to(device).eval() if isinstance(model, nn.Module) else model
 
 
+def _loaded(given: argparse.Namespace, *names: str) -> tuple[list[Any], tuple[Any, ...]]:
+    """The models, in eval mode and on their device, and the arguments."""
+    with _step("loading"):
+        models = [_on(model_of(name), given.device) for name in names]
+        return models, inputs_of(given.input, given.device)
+
+
 def _scoped(model: Any, autocast: str | None, device: str) -> Any:
     if autocast is None:
         return model
@@ -144,13 +153,16 @@ def _scoped(model: Any, autocast: str | None, device: str) -> Any:
 
 
 def run_explain(given: argparse.Namespace) -> int:
-    with _step("loading"):
-        model = _on(model_of(given.model), given.device)
-        inputs = inputs_of(given.input, given.device)
-    with _step("running"), torch.no_grad():
+    [model], inputs = _loaded(given, given.model)
+    with _step("running"), torch.set_grad_enabled(given.gradients):
         scoped = _scoped(model, given.autocast, given.device)
         report = jit_amp.explain(
-            scoped, inputs, method=given.method, numerics=given.numerics, timing=given.timing
+            scoped,
+            inputs,
+            method=given.method,
+            numerics=given.numerics,
+            gradients=given.gradients,
+            timing=given.timing,
         )
     if given.html:
         report.to_html(given.html)
@@ -159,9 +171,7 @@ def run_explain(given: argparse.Namespace) -> int:
 
 
 def run_freeze(given: argparse.Namespace) -> int:
-    with _step("loading"):
-        model = _on(model_of(given.model), given.device)
-        inputs = inputs_of(given.input, given.device)
+    [model], inputs = _loaded(given, given.model)
     with _step("freezing"), torch.no_grad():
         scoped = _scoped(model, given.autocast, given.device)
         frozen = jit_amp.freeze(scoped, example_inputs=inputs if given.input else None)
@@ -176,17 +186,6 @@ def run_freeze(given: argparse.Namespace) -> int:
     else:
         print(f"{given.output}: {size / 1e6:.1f} MB, {len(operators)} kinds of operators")
     return 0
-
-
-def _leaves(value: Any, path: str = "output") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for key, each in value.items():
-            yield from _leaves(each, f"{path}[{key!r}]")
-    elif isinstance(value, (list, tuple)):
-        for i, each in enumerate(value):
-            yield from _leaves(each, f"{path}[{i}]")
-    else:
-        yield path, value
 
 
 def _compared(path: str, a: Any, b: Any, steps: float) -> dict[str, Any]:
@@ -238,21 +237,18 @@ def _forms(model: Any, name: str, plain: bool) -> Iterator[tuple[str, Any]]:
 
 
 def run_verify(given: argparse.Namespace) -> int:
-    with _step("loading"):
-        first = _on(model_of(given.first), given.device)
-        second = _on(model_of(given.second), given.device)
-        inputs = inputs_of(given.input, given.device)
-    rows = []
+    [first, second], inputs = _loaded(given, given.first, given.second)
+    rows: list[dict[str, Any]] = []
     with torch.no_grad():
         scope: Any = contextlib.nullcontext()
         if given.autocast:
             scope = torch.autocast(given.device, dtype=_DTYPES[given.autocast])
         with _step(given.first), scope:
-            expected = list(_leaves(first(*_copied(inputs))))
+            expected = list(leaves(first(*fresh(inputs)), "output"))
         for form, called in _forms(second, given.second, given.plain):
             for call in range(3):
                 with _step(f"{form}, call {call + 1}"):
-                    actual = list(_leaves(called(*_copied(inputs))))
+                    actual = list(leaves(called(*fresh(inputs)), "output"))
                 if [path for path, _ in actual] != [path for path, _ in expected]:
                     why = f"{[p for p, _ in expected]} and {[p for p, _ in actual]}"
                     rows.append({"output": "output", "agrees": False, "off": 0.0, "why": why})
@@ -262,22 +258,37 @@ def run_verify(given: argparse.Namespace) -> int:
                         {**_compared(path, a, b, given.steps), "form": form, "call": call + 1}
                     )
     worst = max(rows, key=lambda row: (not row["agrees"], row["off"]), default=None)
+    if worst:
+        place = _lines_of_outputs(second).get(worst["output"])
+        worst["line"] = str(place) if place else None
     wrong = [row for row in rows if not row["agrees"]]
     if given.json:
         print(json.dumps({"agrees": not wrong, "worst": worst, "rows": rows}))
     else:
         print(f"{len(rows) - len(wrong)} of {len(rows)} outputs agree, of three calls of each form")
         if worst and (wrong or worst["off"]):
-            print(f"worst: {worst['output']} of {worst.get('form', '')}: {worst['why']}")
+            made_in = f", made in {place}: {place.text}" if place else ""
+            print(f"worst: {worst['output']} of {worst.get('form', '')}: {worst['why']}{made_in}")
     return 1 if wrong else 0
 
 
-def _copied(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.clone()
-    if isinstance(value, (list, tuple)):
-        return type(value)(_copied(each) for each in value)
-    return {k: _copied(v) for k, v in value.items()} if isinstance(value, dict) else value
+def _lines_of_outputs(model: Any) -> dict[str, Place]:
+    """The source line that makes each output, as far as the graph says it."""
+
+    def walk(value: Any, path: str) -> Iterator[tuple[str, Place]]:
+        node = value.node()
+        inputs = list(node.inputs())
+        if node.kind() in ("prim::TupleConstruct", "prim::ListConstruct"):
+            for i, each in enumerate(inputs):
+                yield from walk(each, f"{path}[{i}]")
+        elif node.kind() == "prim::DictConstruct":
+            for key, each in zip(inputs[::2], inputs[1::2], strict=True):
+                yield from walk(each, f"{path}[{key.toIValue()!r}]")
+        elif place := place_of(node):
+            yield path, place
+
+    graph = getattr(model, "inlined_graph", None)
+    return dict(walk(next(graph.outputs()), "output")) if graph else {}
 
 
 def run_lower(given: argparse.Namespace) -> int:
@@ -317,6 +328,9 @@ def _parser() -> argparse.ArgumentParser:
     takes_inputs(made)
     made.add_argument("--method", default="forward")
     made.add_argument("--numerics", action="store_true", help="where accuracy is lost")
+    made.add_argument(
+        "--gradients", action="store_true", help="where gradients overflow or underflow"
+    )
     made.add_argument("--timing", action="store_true", help="where time goes")
     made.add_argument("--html", type=Path, help="write the page there")
 

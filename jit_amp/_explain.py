@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import json
 import linecache
@@ -12,18 +11,18 @@ import shutil
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.jit import ScriptFunction, ScriptModule
 from torch.utils import flop_counter
 
 from jit_amp import _C
 from jit_amp._script import _scripted
+from jit_amp._values import fresh
 
 TIMED_RUNS = 5  # after one that warms up
 REDUCED = ("bfloat16", "float16")
@@ -102,6 +101,22 @@ class Numerics:
 
 
 @dataclass(frozen=True)
+class Gradient:
+    """The gradients of an operator's results, of all its calls together, in their own dtype.
+
+    ``largest`` is the largest entry with a loss scale of 1, ``underflows`` counts those that are
+    zero with it and not with a larger one, and ``overflow_scale`` is the smallest of the scales 1,
+    16, 256, ... 2**24 with which some entry is not finite; None: it is with all of them.
+    """
+
+    dtype: str
+    largest: float
+    elements: int
+    underflows: int
+    overflow_scale: float | None
+
+
+@dataclass(frozen=True)
 class Row:
     """One operator of the program, at one place of it."""
 
@@ -121,12 +136,23 @@ class Row:
     flops: int  # of products and convolutions, all calls together
     seconds: float
     numerics: Numerics | None
+    gradient: Gradient | None
 
     @property
     def line(self) -> Place:
         """The innermost line that is not PyTorch's own."""
         own = [place for place in self.stack if place.line and not _is_pytorchs(place.file)]
         return own[-1] if own else self.place
+
+    @property
+    def cast_count(self) -> int:
+        """How many casts autocast made for it."""
+        return sum(cast.count for cast in self.casts)
+
+    @property
+    def cast_bytes(self) -> int:
+        """How much these read and wrote."""
+        return sum(cast.bytes for cast in self.casts)
 
     @property
     def precision(self) -> str:
@@ -160,6 +186,16 @@ class Lowered:
 
 
 @dataclass(frozen=True)
+class Weight:
+    """A tensor that is part of a frozen module's code: a weight, as it was folded and rounded."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+    users: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
 class Hint:
     """Something that could be better, and what to write."""
 
@@ -173,7 +209,7 @@ class Report:
 
     ``casts`` are those of the lowered graph, which has one cast for uses that eager casts each.
     ``refusal`` is the text of the :class:`AutocastError` of a program that jit_amp refuses, which
-    has no rows; ``refused_at`` is its line.
+    has no rows; ``refused_at`` is its line. ``weights`` are a frozen module's.
     """
 
     name: str
@@ -181,10 +217,12 @@ class Report:
     warnings: tuple[str, ...] = ()
     hints: tuple[Hint, ...] = ()
     casts: tuple[Lowered, ...] = ()
+    weights: tuple[Weight, ...] = ()
     refusal: str = ""
     refused_at: Place | None = None
     timing: bool = False
     numerics: bool = False
+    gradients: bool = False
     torch: str = field(default=torch.__version__)
 
     def to_json(self) -> str:
@@ -224,6 +262,7 @@ def explain(
     *,
     method: str = "forward",
     numerics: bool = False,
+    gradients: bool = False,
     timing: bool = False,
 ) -> Report:
     """Runs a program once as eager would, and tells of each operator what autocast did there.
@@ -236,6 +275,9 @@ def explain(
         method: the method, where ``obj`` is a module.
         numerics: run each operator beside itself in float64: where accuracy is lost, where
             something overflows. Slow, and all results are kept, with a copy in float64.
+        gradients: run autograd back through the program, with loss scales from 1 to 2**24: where
+            gradients overflow or underflow. The loss is what the program returns, if that is one
+            number, and else the mean of each result. No ``.grad`` is touched.
         timing: measure each operator, as the median of five further runs. On CUDA that is the
             time of launching it.
 
@@ -244,7 +286,8 @@ def explain(
 
     Raises:
         TypeError: the arguments do not fit.
-        RuntimeError: what the program raises, and what ``torch.jit.script`` does.
+        RuntimeError: what the program raises, and what ``torch.jit.script`` does; ``gradients``
+            of what requires none, or under ``torch.no_grad()``.
     """
     name = getattr(obj, "__qualname__", None) or type(obj).__qualname__
     try:
@@ -257,11 +300,11 @@ def explain(
         else:
             raise TypeError(f"jit_amp.explain takes a function or a module, not {name}")
         arguments = _arguments(formals, example_inputs)
-        runs = [_fresh(arguments) for _ in range(1 + (1 + TIMED_RUNS if timing else 0))]
+        runs = [fresh(arguments) for _ in range(1 + (1 + TIMED_RUNS if timing else 0))]
         if isinstance(scripted, ScriptModule):
-            rows, told = _C.explain_method(scripted._c, method, runs, numerics)
+            rows, told = _C.explain_method(scripted._c, method, runs, numerics, gradients)
         else:
-            rows, told = _C.explain_function(scripted, runs, numerics)
+            rows, told = _C.explain_function(scripted, runs, numerics, gradients)
     except _C.AutocastError as error:
         return Report(name, (), refusal=str(error), refused_at=_line_of(str(error)))
     made = tuple(_row(row) for row in rows)
@@ -270,10 +313,12 @@ def explain(
         name,
         made,
         tuple(told),
-        (*_hints(made), *_hints_of_casts(casts)),
+        (*_hints(made), *_hints_of_gradients(made), *_hints_of_casts(casts)),
         casts,
+        tuple(_weights(scripted, method)),
         timing=timing,
         numerics=numerics,
+        gradients=gradients,
     )
 
 
@@ -287,20 +332,12 @@ def _lowered(scripted: Any, method: str) -> Iterator[Lowered]:
         else:
             graph = _C.lowered_method_graph(scripted._c, method, *ambient)
 
-    def places(node: Any) -> Iterator[Place]:
-        for use in (use for output in node.outputs() for use in output.uses()):
-            place = _line_of(use.user.sourceRange())
-            if place and place.file != "<string>":
-                yield place
-            elif use.user.kind() != "prim::Return":
-                yield from places(use.user)
-
     def walk(block: Any, in_loop: bool) -> Iterator[Lowered]:
         for node in block.nodes():
             made_in = _line_of(node.sourceRange()) if node.kind() == "prim::If" else None
             at_run_time = made_in is not None and made_in.file == "<string>" and node.hasUses()
             if node.kind() == "jit_amp::cast" or at_run_time:
-                users = tuple(dict.fromkeys(places(node)))
+                users = tuple(dict.fromkeys(_places_of_users(node)))
                 if users:
                     yield Lowered(users, in_loop, at_run_time)
             if not at_run_time:
@@ -308,6 +345,31 @@ def _lowered(scripted: Any, method: str) -> Iterator[Lowered]:
                     yield from walk(inner, in_loop or node.kind() == "prim::Loop")
 
     yield from walk(graph, False)
+
+
+def place_of(node: Any) -> Place | None:
+    """The line of a graph's node; None for what nobody wrote."""
+    place = _line_of(node.sourceRange())
+    return None if place and place.file == "<string>" else place
+
+
+def _places_of_users(node: Any) -> Iterator[Place]:
+    """The lines of what uses a node's results, through what has no line of its own."""
+    for use in (use for output in node.outputs() for use in output.uses()):
+        if place := place_of(use.user):
+            yield place
+        elif use.user.kind() != "prim::Return":
+            yield from _places_of_users(use.user)
+
+
+def _weights(scripted: Any, method: str) -> Iterator[Weight]:
+    if not isinstance(scripted, ScriptModule) or hasattr(scripted, "training"):
+        return  # not frozen: its weights are its parameters
+    for node in scripted._c._get_method(method).graph.findAllNodes("prim::Constant"):
+        if node.hasAttribute("value") and node.kindOf("value") == "t":
+            value = node.t("value")
+            users = tuple(dict.fromkeys(_places_of_users(node)))
+            yield Weight(_dtype(value.dtype), tuple(value.shape), value.nbytes, users)
 
 
 def _hints_of_casts(casts: Iterable[Lowered]) -> Iterator[Hint]:
@@ -341,16 +403,6 @@ def _arguments(formals: Any, given: Any) -> tuple[Any, ...]:
     return tuple(arguments)
 
 
-def _fresh(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.detach().clone().requires_grad_(value.requires_grad)
-    if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
-        return type(value)(_fresh(each) for each in value)
-    if isinstance(value, dict):
-        return {key: _fresh(each) for key, each in value.items()}
-    return copy.deepcopy(value)
-
-
 def _line_of(error: str) -> Place | None:
     for line in error.splitlines():
         parts = line.strip().split('"')
@@ -376,7 +428,7 @@ def _row(seen: dict[str, Any]) -> Row:
         for device, (enabled, dtype, _) in seen["states"].items()
     )
     policy, reason = _why(seen, scopes)
-    numbers = seen["numerics"]
+    numbers, gradient = seen["numerics"], seen["gradient"]
     return Row(
         seen["name"],
         stack[-1],
@@ -394,6 +446,7 @@ def _row(seen: dict[str, Any]) -> Row:
         seen["calls"] * _flops(seen["name"], seen["taken"], seen["shapes"]),
         seen["seconds"],
         numbers and Numerics(**numbers),
+        gradient and Gradient(**{**gradient, "dtype": _dtype(gradient["dtype"])}),
     )
 
 
@@ -474,6 +527,29 @@ def _hints(rows: Iterable[Row]) -> Iterator[Hint]:
             )
 
 
+def _hints_of_gradients(rows: Sequence[Row]) -> Iterator[Hint]:
+    overflowing = [row for row in rows if row.gradient and row.gradient.overflow_scale]
+    if overflowing:  # gradients come about from the last line to the first
+        least = min(row.gradient.overflow_scale or 0.0 for row in overflowing if row.gradient)
+        for row in reversed(overflowing):
+            if row.gradient and row.gradient.overflow_scale == least:
+                yield Hint(
+                    row.line,
+                    f"gradients overflow {row.gradient.dtype} here first, with a loss scale of "
+                    f"{least:.0f}: torch.amp.GradScaler, which begins with 65536, skips such steps "
+                    "and lowers its scale",
+                )
+                break
+    for row in rows:
+        if row.gradient and row.gradient.underflows > row.gradient.elements / 10:
+            yield Hint(
+                row.line,
+                f"{row.gradient.underflows / row.gradient.elements:.0%} of the gradients of "
+                f"{row.operator} underflow {row.gradient.dtype} without a loss scale: "
+                "torch.amp.GradScaler chooses one",
+            )
+
+
 def _has_colors() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
@@ -500,24 +576,32 @@ def _text(report: Report, width: int, colors: bool) -> str:
             lines += ["", colored(head[: max(width, 40)], 1)]
         dtypes = f"{' '.join(row.operands):.26}".ljust(26) + f" -> {' '.join(row.results):.10}"
         cells = [f"  {row.operator.removeprefix('aten::'):20.20}", dtypes.ljust(40)]
-        casts = sum(cast.count for cast in row.casts)
+        casts = row.cast_count
         cells.append(f"{casts} cast{'s' * (casts > 1)}".ljust(8) if casts else " " * 8)
         if report.timing:
             cells.append(f"{row.seconds / total if total else 0:5.1%}")
         if report.numerics:
             n = row.numerics
             cells.append(f"{n.introduced:.0e} {n.total:.0e}" if n else " " * 11)
+        if report.gradients:
+            cells.append(f"{row.gradient.largest:.0e}" if row.gradient else " " * 5)
         cells.append(row.reason)
         line = "  ".join(cells)[: max(width, 100)]
         lines.append(colored(line, _COLORS[row.precision]))
     counts = Counter(row.precision for row in report.rows)
-    made = sum(cast.count for row in report.rows for cast in row.casts)
-    moved = sum(cast.bytes for row in report.rows for cast in row.casts)
+    made = sum(row.cast_count for row in report.rows)
+    moved = sum(row.cast_bytes for row in report.rows)
     own = sum(not cast.at_run_time for cast in report.casts)
     kinds = ", ".join(f"{n} {kind}" for kind, n in counts.most_common())
     lines += ["", f"{kinds}; {made} casts of {moved / 1e6:.1f} MB in eager"]
     if own:
         lines.append(f"jit_amp: {own} casts in the graph that runs without gradients")
+    if report.weights:
+        of_dtype: Counter[str] = Counter()
+        for weight in report.weights:
+            of_dtype[weight.dtype] += weight.bytes
+        held = ", ".join(f"{size / 1e3:,.1f} kB {dtype}" for dtype, size in of_dtype.most_common())
+        lines.append(f"weights: {held}")
     lines += [f"hint: {hint.place}: {hint.text}" for hint in report.hints]
     lines += [f"warning: {warning}" for warning in report.warnings]
     return "\n".join(lines)

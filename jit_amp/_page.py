@@ -17,7 +17,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 if TYPE_CHECKING:
-    from jit_amp._explain import Place, Report, Row
+    from jit_amp._explain import Place, Report, Row, Weight
 
 AROUND = 4  # lines shown before and after those that matter
 GAP = 12  # lines between two of those that are shown too
@@ -59,15 +59,18 @@ def render(report: Report) -> str:
             files=list(_files(report, total)),
             total=total,
             precisions=_precisions(rows, total),
-            casts=sum(cast.count for row in rows for cast in row.casts),
-            bytes=sum(cast.bytes for row in rows for cast in row.casts),
-            dearest=_most(rows, lambda row: sum(cast.bytes for cast in row.casts), sum),
+            casts=sum(row.cast_count for row in rows),
+            bytes=sum(row.cast_bytes for row in rows),
+            dearest=_most(rows, lambda row: row.cast_bytes, sum),
+            weights=_by_dtype(report.weights),
+            heaviest=sorted(report.weights, key=lambda each: -each.bytes)[:MOST],
             lossy=_most(rows, lambda row: row.numerics.introduced if row.numerics else 0.0, max),
             data=_json(
                 {
                     "rows": [_compact(row, total) for row in rows],
                     "timing": report.timing,
                     "numerics": report.numerics,
+                    "gradients": report.gradients,
                 }
             ),
             light=_colors("default", ".code"),
@@ -93,10 +96,19 @@ def _most(
     for each in by_line.values():
         _, number = max(each)
         row = rows[number]
-        casts = sum(cast.count for _, n in each for cast in rows[n].casts)
+        casts = sum(rows[n].cast_count for _, n in each)
         weights = together([w for w, _ in each])
         found.append({"number": number, "row": row, "casts": casts, "weight": weights})
     return sorted(found, key=lambda line: -line["weight"])[:MOST]
+
+
+def _by_dtype(weights: Iterable[Weight]) -> list[tuple[str, int, int]]:
+    """Dtype, how many, bytes: the heaviest first."""
+    found: dict[str, tuple[int, int]] = {}
+    for each in weights:
+        count, size = found.get(each.dtype, (0, 0))
+        found[each.dtype] = count + 1, size + each.bytes
+    return sorted(((d, n, size) for d, (n, size) in found.items()), key=lambda each: -each[2])
 
 
 def table(report: Report) -> str:
@@ -124,7 +136,7 @@ def _json(value: Any) -> Markup:
 
 def _compact(row: Row, total: float) -> dict[str, Any]:
     """What the page shows of an operator."""
-    n = row.numerics
+    n, g = row.numerics, row.gradient
     return {
         "op": row.operator,
         "at": f"{row.place}",
@@ -141,6 +153,13 @@ def _compact(row: Row, total: float) -> dict[str, Any]:
         "shapes": ["x".join(map(str, shape)) or "0-dim" for shape in row.shapes],
         "casts": [f"{c.count} x {c.source} to {c.target}, {c.bytes:,} bytes" for c in row.casts],
         "time": row.seconds / total if total else 0.0,
+        "g": g
+        and {
+            "dtype": g.dtype,
+            "largest": g.largest,
+            "zero": g.underflows / g.elements,
+            "from": g.overflow_scale,
+        },
         "n": n
         and {
             "own": n.introduced,
@@ -174,8 +193,8 @@ def _precisions(rows: Iterable[Row], total: float) -> list[dict[str, Any]]:
         at["count"] += 1
         at["time"] += row.seconds / total if total else 0.0
         at["flops"] += row.flops / flops
-        at["casts"] += sum(cast.count for cast in row.casts)
-        at["bytes"] += sum(cast.bytes for cast in row.casts)
+        at["casts"] += row.cast_count
+        at["bytes"] += row.cast_bytes
     count = sum(at["count"] for at in found.values()) or 1
     begin = 0.0
     for at in found.values():
@@ -197,7 +216,7 @@ def _files(report: Report, total: float) -> Iterable[File]:
         for place in {(p.file, p.line): p for p in row.stack}.values():
             if line := line_at(place):
                 line.rows.append(number)
-                line.casts += sum(cast.count for cast in row.casts)
+                line.casts += row.cast_count
                 line.time += row.seconds / total if total else 0.0
                 line.error = max(line.error, row.numerics.introduced if row.numerics else 0.0)
                 line.precision = _joined(line.precision, row.precision)

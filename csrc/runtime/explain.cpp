@@ -3,6 +3,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
+#include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/jit/ir/scope.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
@@ -149,6 +150,10 @@ void for_tensors(const c10::IValue& value, const F& look) {
     for (const auto& each : value.toTupleRef().elements()) {
       for_tensors(each, look);
     }
+  } else if (value.isGenericDict()) {
+    for (const auto& entry : value.toGenericDict()) {
+      for_tensors(entry.value(), look);
+    }
   }
 }
 
@@ -210,7 +215,7 @@ struct Session {
   std::vector<Operated>* operators;
   const std::vector<Node*>* nodes;
   bool looks;  // beside the time
-  bool numerics;
+  Looks at;
 
   size_t current = 0;
   bool is_inside = false;
@@ -221,6 +226,9 @@ struct Session {
   std::vector<PerDevice> running{};
   // What a program all in float64 would have had, and the tensor that it would have had it for.
   std::unordered_map<c10::TensorImpl*, std::pair<Tensor, Tensor>> exact{};
+  // Where the gradients of results arrive, and the operators that they are results of.
+  torch::autograd::edge_list edges{};
+  std::vector<size_t> owners{};
 
   Tensor shadow_of(const Tensor& t) {
     if (!t.defined()) {
@@ -239,21 +247,21 @@ struct Session {
     current = id;
     operands = std::move(inputs);
     if (looks) {
-      Operated& at = (*operators)[id];
-      if (at.is_dynamic && at.calls == 0) {
-        note_state(at, (*nodes)[id]);
+      Operated& op = (*operators)[id];
+      if (op.is_dynamic && op.calls == 0) {
+        note_state(op, (*nodes)[id]);
       }
-      merge(at.operands, operands, at.calls == 0);
+      merge(op.operands, operands, op.calls == 0);
       for (const auto& value : operands) {
         for_tensors(value, [&](const Tensor& t) {
-          note_device(at, t);
-          if (at.calls == 0) {
-            at.taken.push_back(sizes_of(t));
+          note_device(op, t);
+          if (op.calls == 0) {
+            op.taken.push_back(sizes_of(t));
           }
         });
       }
     }
-    compares = numerics && can_run_again((*nodes)[id]) && are_dense(operands);
+    compares = at.numerics && can_run_again((*nodes)[id]) && are_dense(operands);
     if (compares) {
       const Suspended off;
       const at::NoGradGuard no_grad;
@@ -275,20 +283,24 @@ struct Session {
     if (!looks) {
       return;
     }
-    Operated& at = (*operators)[id];
-    merge(at.results, results, at.calls == 0);
+    Operated& op = (*operators)[id];
+    merge(op.results, results, op.calls == 0);
     for (const auto& value : results) {
       for_tensors(value, [&](const Tensor& t) {
-        note_device(at, t);
-        if (at.calls == 0) {
-          at.shapes.push_back(sizes_of(t));
+        note_device(op, t);
+        if (op.calls == 0) {
+          op.shapes.push_back(sizes_of(t));
+        }
+        if (at.gradients && t.defined() && t.requires_grad()) {
+          edges.push_back(torch::autograd::impl::gradient_edge(t));
+          owners.push_back(id);
         }
       });
     }
-    ++at.calls;
+    ++op.calls;
     if (compares && are_dense(results)) {
-      compare(at, (*nodes)[id], results);
-    } else if (numerics) {
+      compare(op, (*nodes)[id], results);
+    } else if (at.numerics) {
       forget_written((*nodes)[id]);
     }
     operands.clear();
@@ -489,7 +501,8 @@ void on_end(const at::RecordFunction&, at::ObserverContext*) {
   }
 }
 
-void run(const Code& code, const ObjectPtr& self, const Stack& arguments, Session& with) {
+// Returns what the program returned.
+Stack run(const Code& code, const ObjectPtr& self, const Stack& arguments, Session& with) {
   Stack stack;
   if (self) {
     stack.emplace_back(self);
@@ -515,6 +528,33 @@ void run(const Code& code, const ObjectPtr& self, const Stack& arguments, Sessio
   session = &with;
   const Unwinding scopes;
   run_here(code, stack, inputs);
+  return stack;
+}
+
+// The gradients of each operator's results, all together.
+void note_gradients(std::vector<Operated>& operators, const Session& with, const Stack& results) {
+  std::vector<Tensor> outputs;
+  for (const c10::IValue& result : results) {
+    for_tensors(result, [&](const Tensor& t) { outputs.push_back(t); });
+  }
+  const auto gradients = gradients_of(outputs, with.edges);
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const Gradient& one = gradients[i];
+    if (!one.elements) {
+      continue;
+    }
+    auto& all = operators[with.owners[i]].gradient;
+    if (!all) {
+      all = one;
+      continue;
+    }
+    all->largest = std::max(all->largest, one.largest);
+    all->elements += one.elements;
+    all->underflows += one.underflows;
+    if (one.overflow_scale) {
+      all->overflow_scale = std::min(*one.overflow_scale, all->overflow_scale.value_or(INFINITY));
+    }
+  }
 }
 
 // A module as it is now: what a run writes stays in the copy. Its parameters are shared where
@@ -568,7 +608,7 @@ double median(std::vector<double> values) {
 }  // namespace
 
 Explained explain(GraphFunction& function, const ObjectPtr& module, const std::vector<Stack>& runs,
-                  bool numerics) {
+                  Looks at) {
   Explained explained;
   std::vector<Node*> nodes;
   Context context;
@@ -601,9 +641,13 @@ Explained explain(GraphFunction& function, const ObjectPtr& module, const std::v
                                   [](const Node* node) { return is_write(node) || is_call(node); });
   std::vector<std::vector<double>> seconds(nodes.size());
   for (size_t i = 0; i < runs.size() && code; ++i) {
-    Session with{&explained.operators, &nodes, i == 0, i == 0 && numerics};
+    Session with{&explained.operators, &nodes, i == 0, i == 0 ? at : Looks()};
     with.seconds.resize(nodes.size());
-    run(*code, module ? Copier(writes).copied(module) : nullptr, runs[i], with);
+    const Stack results =
+        run(*code, module ? Copier(writes).copied(module) : nullptr, runs[i], with);
+    if (with.at.gradients) {
+      note_gradients(explained.operators, with, results);
+    }
     for (size_t id = 0; id < nodes.size() && i > 1; ++id) {  // the second one warms up
       seconds[id].push_back(with.seconds[id]);
     }

@@ -9,6 +9,8 @@
 // that it introduces) and on those that a program all in float64 would have had (the error that has
 // come about by then). Operands are recognised by their identity: what is written through a view is
 // taken as exact again.
+//
+// With gradients, autograd then runs back through the recorded run (gradients.h).
 #pragma once
 
 #include <torch/csrc/jit/api/function_impl.h>
@@ -21,6 +23,7 @@
 #include <vector>
 
 #include "analysis/scopes.h"
+#include "runtime/gradients.h"
 
 namespace jit_amp {
 
@@ -73,6 +76,13 @@ struct Operated {
   std::vector<std::vector<int64_t>> taken;   // shapes of the operands, in the first call
   std::vector<std::vector<int64_t>> shapes;  // of the results
   std::optional<Numerics> numerics;
+  std::optional<Gradient> gradient;  // of all results together
+};
+
+// What is looked at besides dtypes, casts and time.
+struct Looks {
+  bool numerics = false;
+  bool gradients = false;
 };
 
 struct Explained {
@@ -84,6 +94,6 @@ struct Explained {
 // self: the first is looked at, of the others the medians of the time count. What it writes to the
 // module stays in a copy. Throws AutocastError; what the program raises.
 Explained explain(torch::jit::GraphFunction& function, const torch::jit::ObjectPtr& module,
-                  const std::vector<torch::jit::Stack>& runs, bool numerics);
+                  const std::vector<torch::jit::Stack>& runs, Looks at);
 
 }  // namespace jit_amp

@@ -8,16 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-
-def leaves(value: Any, where: str = "result") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from leaves(item, f"{where}[{key!r}]")
-    elif isinstance(value, (tuple, list)):
-        for index, item in enumerate(value):
-            yield from leaves(item, f"{where}[{index}]")
-    else:
-        yield where, value
+from jit_amp._values import leaves
 
 
 def same(actual: Tensor, expected: Tensor) -> bool:

@@ -10,12 +10,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
-from artefact import casts_at_run_time, distance, held_twice, leaves, same, within_rounding
+from artefact import casts_at_run_time, distance, held_twice, same, within_rounding
 from catalog import Args, Model, stir
 from torch import Tensor, nn
 from torch.jit.mobile import _load_for_lite_interpreter
 
 import jit_amp
+from jit_amp._values import leaves
 
 FORMS: dict[str, dict[str, bool]] = {
     "exact, example": {"optimize_numerics": False, "example": True},

@@ -129,6 +129,8 @@ def test_freeze_and_verify(capsys: Any) -> None:
     status, out, _ = run(capsys, "verify", "models:factory", "b.pt", *given)  # without autocast
     assert status == 1
     assert "worst: output of b.pt: torch.float32 [2, 4] and torch.bfloat16 [2, 4]" in out
+    assert "made in linear.py:" in out
+    assert "return F.linear(input, self.weight, self.bias)" in out
     status, out, _ = run(capsys, "verify", "models:factory", "models:other", *given, "--json")
     assert status == 1
     assert json.loads(out)["worst"]["off"] > 1000

@@ -127,6 +127,82 @@ def test_an_overflow_is_found_on_its_line() -> None:
     assert sum(row.seconds for row in report.rows) > 0
 
 
+class Small(nn.Module):
+    """Gradients that are too small for float16 above the marked line, and too large below it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.float16):
+            small = self.first(x).relu_()
+            y = small * 1e-10
+            y = self.last(y) * 64.0
+        return y.float().sum()
+
+
+def noting(seen: dict[float, Tensor], scale: float) -> Any:
+    """A forward hook that keeps the gradient of what the module gives."""
+
+    def hook(module: nn.Module, arguments: Any, output: Tensor) -> None:
+        output.register_hook(lambda gradient: seen.__setitem__(scale, gradient.clone()))
+
+    return hook
+
+
+def test_gradients_are_those_of_autograd_under_each_loss_scale() -> None:
+    torch.manual_seed(0)
+    model, x = Small(), torch.rand(2, 4)
+    report = jit_amp.explain(model, (x,), gradients=True)
+    assert report.gradients
+    assert all(p.grad is None for p in model.parameters())
+
+    seen: dict[str, dict[float, Tensor]] = {"first": {}, "last": {}}
+    for scale in (1.0, 2.0**4, 2.0**8, 2.0**12, 2.0**16, 2.0**20, 2.0**24):
+        hooks = [
+            getattr(model, name).register_forward_hook(noting(by_scale, scale))
+            for name, by_scale in seen.items()
+        ]
+        model.zero_grad()
+        (model(x) * scale).backward()
+        for hook in hooks:
+            hook.remove()
+    for name, by_scale in seen.items():
+        [row] = [row for row in rows_of(report, "linear") if row.module == name]
+        found = row.gradient
+        assert found.dtype == "float16"
+        assert found.elements == by_scale[1.0].numel()
+        finite = {scale for scale, g in by_scale.items() if g.isfinite().all()}
+        assert found.overflow_scale == min(set(by_scale) - finite, default=None)
+        zeros = {scale: int((by_scale[scale] == 0).sum()) for scale in finite}
+        assert found.underflows == zeros[1.0] - min(zeros.values())
+        largest = max(by_scale[scale].abs().max().item() / scale for scale in finite)
+        assert found.largest == pytest.approx(largest)
+    texts = {hint.place.text: hint.text for hint in report.hints if "loss scale" in hint.text}
+    assert "overflow float16 here first" in texts["y = self.last(y) * 64.0"]
+    assert "underflow float16" in texts["small = self.first(x).relu_()"]
+    assert "gradient" in str(report)
+    assert json.loads(report.to_json())["rows"][0]["gradient"]["dtype"] == "float16"
+
+
+def test_gradients_of_what_requires_none() -> None:
+    model, x = large()
+    with torch.no_grad(), pytest.raises(RuntimeError, match=r"outside torch\.no_grad"):
+        jit_amp.explain(model, (x,), gradients=True)
+
+
+def test_weights_of_a_frozen_module() -> None:
+    model, x = large()
+    frozen = jit_amp.freeze(model, example_inputs=(x,))
+    weights = jit_amp.explain(frozen, (x,)).weights
+    [qkv] = [each for each in weights if each.shape == (24, 8)]
+    assert (qkv.dtype, qkv.bytes) == ("float16", 24 * 8 * 2)
+    assert qkv.users[0].file.endswith("linear.py")
+    assert "float16" in str(jit_amp.explain(frozen, (x,))).split("weights: ")[1]
+    assert jit_amp.explain(model, (x,)).weights == ()
+
+
 def test_nothing_of_the_object_changes() -> None:
     model = nn.BatchNorm1d(4).train()
     before = copy.deepcopy(model.state_dict())

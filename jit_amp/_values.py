@@ -1,0 +1,36 @@
+"""What programs take and give: tensors in tuples, lists and dictionaries.
+
+PyTorch's pytree is not used here because it takes a subclass of dict for one value, and models give
+these.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor
+
+
+def leaves(value: Any, path: str = "result") -> Iterator[tuple[str, Any]]:
+    """What is inside ``value``, each with how one would write it: ``result[0]['logits']``."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from leaves(each, f"{path}[{key!r}]")
+    elif isinstance(value, (list, tuple)):
+        for i, each in enumerate(value):
+            yield from leaves(each, f"{path}[{i}]")
+    else:
+        yield path, value
+
+
+def fresh(value: Any) -> Any:
+    """The same values, with tensors that a program may write to; leaves that require grad do."""
+    if isinstance(value, Tensor):
+        return value.detach().clone().requires_grad_(value.requires_grad)
+    if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
+        return type(value)(fresh(each) for each in value)
+    if isinstance(value, dict):
+        return {key: fresh(each) for key, each in value.items()}
+    return copy.deepcopy(value)
