@@ -9,6 +9,7 @@
 #include "analysis/inputs.h"
 #include "core/loops.h"
 #include "passes/answer_questions.h"
+#include "passes/channels_last.h"
 #include "passes/check_freezable.h"
 #include "passes/check_writes.h"
 #include "passes/decompose.h"
@@ -101,6 +102,8 @@ bool run_optimize_frozen_graph(Context& c) {
 
 bool run_share_parts(Context& c) { return share_parts(c.graph); }
 
+bool run_channels_last(Context& c) { return c.optimize_numerics && channels_last(c.graph); }
+
 bool run_keep_addmm(Context& c) { return keep_addmm(*c.graph); }
 
 bool run_keep_zero_dim(Context& c) { return keep_zero_dim(*c.graph); }
@@ -139,6 +142,7 @@ const std::vector<Pass>& sealing() {
       {"optimize_frozen_graph", run_optimize_frozen_graph, Phase::sealed, Phase::sealed,
        /*is_optional=*/true},
       {"share_parts", run_share_parts, Phase::sealed, Phase::sealed, /*is_optional=*/true},
+      {"channels_last", run_channels_last, Phase::sealed, Phase::sealed, /*is_optional=*/true},
       {"unmark_loops", run_unmark_loops, Phase::sealed, Phase::stock},
       {"keep_addmm", run_keep_addmm, Phase::stock, Phase::stock, /*is_optional=*/true},
       {"keep_zero_dim", run_keep_zero_dim, Phase::stock, Phase::stock, /*is_optional=*/true},

@@ -1,0 +1,324 @@
+#include "passes/channels_last.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/jit/ir/alias_analysis.h>
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "core/graphs.h"
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+
+// Their results have the layout of their operands, and as many dimensions.
+const std::unordered_set<std::string_view>& keeping() {
+  static const auto& names = *new std::unordered_set<std::string_view>{
+      "relu",
+      "relu6",
+      "hardtanh",
+      "hardswish",
+      "hardsigmoid",
+      "sigmoid",
+      "tanh",
+      "silu",
+      "gelu",
+      "elu",
+      "leaky_relu",
+      "mish",
+      "clamp",
+      "clamp_min",
+      "clamp_max",
+      "add",
+      "sub",
+      "mul",
+      "div",
+      "batch_norm",
+      "max_pool2d",
+      "avg_pool2d",
+      "dropout",
+      "adaptive_avg_pool2d",
+      "to",
+      "feature_dropout",
+      "upsample_nearest2d",
+      "upsample_bilinear2d",
+      "conv2d",
+      "conv_transpose2d",
+      "constant_pad_nd",
+      "cat",
+  };
+  return names;
+}
+
+std::string_view name_in_place_or_not(const Node* node) {
+  std::string_view name = node->kind().is_aten() ? node->kind().toUnqualString() : "";
+  if (name.size() > 1 && name.back() == '_') {
+    name.remove_suffix(1);
+  }
+  return name;
+}
+
+// A list that is made to be concatenated.
+bool is_list_for_cat(const Node* node) {
+  return node->kind() == prim::ListConstruct &&
+         std::all_of(node->output()->uses().begin(), node->output()->uses().end(),
+                     [](const Use& use) { return use.user->kind() == aten::cat; });
+}
+
+bool keeps_layout(const Node* node) {
+  return keeping().count(name_in_place_or_not(node)) || is_list_for_cat(node);
+}
+
+// The mean over height and width has no layout any more.
+bool is_global_mean(const Node* node) {
+  if (node->kind() != aten::mean || node->inputs().size() < 2) {
+    return false;
+  }
+  const auto dims = toIValue(node->input(1));
+  if (!dims || !dims->isIntList()) {
+    return false;
+  }
+  std::vector<int64_t> over = dims->toIntVector();
+  std::sort(over.begin(), over.end());
+  return over == std::vector<int64_t>{2, 3} || over == std::vector<int64_t>{-2, -1};
+}
+
+// Asks for something that is the same in every layout.
+bool asks_only(const Node* node) {
+  static const auto& names = *new std::unordered_set<std::string_view>{
+      "size", "dim", "len", "numel", "dtype", "device", "is_cpu", "is_cuda", "is_floating_point"};
+  return names.count(node->kind().toUnqualString()) != 0;
+}
+
+bool holds_tensors(const Value* value) { return !is_plain(value->type()); }
+
+// A convolution over two dimensions whose weight is a constant that only such take, in a reduced
+// dtype and the default layout, on a CPU.
+bool can_compute_so(const Node* node) {
+  if (node->kind() != aten::conv2d) {
+    return false;
+  }
+  const at::Tensor* weight = tensor_in(node->input(1)->node());
+  const auto& uses = node->input(1)->uses();
+  return weight && weight->dim() == 4 && weight->device().is_cpu() &&
+         weight->layout() == at::kStrided && weight->scalar_type() == at::kBFloat16 &&
+         weight->numel() && weight->suggest_memory_format() == at::MemoryFormat::Contiguous &&
+         std::all_of(uses.begin(), uses.end(), [](const Use& use) {
+           return use.user->kind() == aten::conv2d && use.offset == 1;
+         });
+}
+
+// The node of `block` that the other is, or is inside of.
+Node* in_block(Node* node, const Block* block) {
+  while (node->owningBlock() != block) {
+    node = node->owningBlock()->owningNode();
+  }
+  return node;
+}
+
+// Convolutions whose inputs have the layout that the user gave, in program order.
+using Entries = std::vector<Node*>;
+
+class Chains {
+ public:
+  explicit Chains(Graph& graph) : graph_(graph) {
+    bool follow_one_another = false;
+    for (Node* node : graph.nodes()) {
+      const bool computes_so = can_compute_so(node);
+      if (!computes_so && !keeps_layout(node)) {
+        continue;
+      }
+      Entries entries;
+      for (const Value* input : node->inputs()) {
+        if (const auto known = values_.find(input); known != values_.end()) {
+          for (Node* entry : known->second) {
+            if (std::find(entries.begin(), entries.end(), entry) == entries.end()) {
+              entries.push_back(entry);
+            }
+          }
+        }
+      }
+      follow_one_another |= computes_so && !entries.empty();
+      if (computes_so) {
+        convolutions_.push_back(node);
+        if (!values_.count(node->input(0))) {
+          entries = {node};
+        }
+      }
+      if (!entries.empty()) {
+        for (Value* output : node->outputs()) {
+          values_[output] = entries;
+          order_.push_back(output);
+        }
+      }
+    }
+    if (!follow_one_another) {
+      convolutions_.clear();
+    }
+  }
+
+  bool empty() const { return convolutions_.empty(); }
+
+  // Finds where results leave; returns false where a view of one would be lost.
+  bool find_exits(const AliasDb& aliases) {
+    for (size_t i = 0; i < order_.size(); ++i) {
+      Value* value = order_[i];
+      for (const Use& use : value->uses()) {
+        if (stays(use)) {
+          continue;
+        }
+        const bool may_alias = use.user->owningBlock() != graph_.block() ||
+                               use.user == graph_.return_node() ||
+                               aliases.writesToAlias(use.user, {value}) ||
+                               aliases.mayContainAlias(use.user->outputs(), {value});
+        (may_alias ? views_ : copies_)[i].push_back(use);
+      }
+    }
+    return std::all_of(views_.begin(), views_.end(), [&](const auto& each) {
+      return can_leave(each.first, each.second, aliases);
+    });
+  }
+
+  void rewrite() {
+    for (Node* node : convolutions_) {
+      Node* weight = node->input(1)->node();
+      const at::Tensor held = weight->t(attr::value);
+      if (held.suggest_memory_format() != at::MemoryFormat::ChannelsLast) {  // once
+        weight->t_(attr::value, held.clone(at::MemoryFormat::ChannelsLast));
+        weight->output()->inferTypeFrom(weight->t(attr::value));
+      }
+    }
+    for (const auto& [i, uses] : copies_) {
+      for (const Use& use : uses) {
+        use.user->replaceInput(use.offset, as_eagers(order_[i], use.user));
+      }
+    }
+    for (const auto& [i, uses] : views_) {
+      Value* made = as_eagers(order_[i], first(uses));
+      for (const Use& use : uses) {
+        use.user->replaceInput(use.offset, made);
+      }
+    }
+  }
+
+ private:
+  bool stays(const Use& use) const {
+    return asks_only(use.user) || (use.user->owningBlock() == graph_.block() &&
+                                   (is_global_mean(use.user) || keeps_layout(use.user)));
+  }
+
+  Node* first(const std::vector<Use>& uses) const {
+    Node* found = nullptr;
+    for (const Use& use : uses) {
+      Node* node = in_block(use.user, graph_.block());
+      found = !found || node->isBefore(found) ? node : found;
+    }
+    return found;
+  }
+
+  // Whether one copy of the value, made before the first of `uses`, does for all of them: nothing
+  // else is or sees what is written to it, or what is written later to what it was.
+  bool can_leave(size_t number, const std::vector<Use>& uses, const AliasDb& aliases) const {
+    Value* value = order_[number];
+    const auto is_same = [&](Value* other) {
+      return holds_tensors(other) && aliases.mayContainAlias(other, value);
+    };
+    if (std::any_of(graph_.inputs().begin(), graph_.inputs().end(), is_same)) {
+      return false;
+    }
+    std::vector<Use> seen;  // of what stays as it is
+    for (size_t i = 0; i < order_.size(); ++i) {
+      if (!is_same(order_[i])) {
+        continue;
+      }
+      if (i != number && views_.count(i)) {
+        return false;
+      }
+      for (const Use& use : order_[i]->uses()) {
+        const bool is_replaced = std::any_of(uses.begin(), uses.end(), [&](const Use& each) {
+          return each.user == use.user && each.offset == use.offset;
+        });
+        if (i != number || !is_replaced) {
+          seen.push_back(use);
+        }
+      }
+    }
+    const Node* anchor = first(uses);
+    for (Node* node : all_nodes(graph_)) {
+      Node* write = in_block(node, graph_.block());
+      if (!aliases.writesToAlias(node, {value}) || write->isBefore(anchor)) {
+        continue;
+      }
+      if (std::any_of(seen.begin(), seen.end(), [&](const Use& use) {
+            return !in_block(use.user, graph_.block())->isBefore(write);
+          })) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // Whether the input of the convolution has channels last as eager's convolution sees it.
+  Value* was_given_so(Node* convolution) {
+    Value*& known = given_[convolution];
+    if (!known) {
+      const WithInsertPoint here(convolution);
+      const auto is = [&](at::MemoryFormat format) {
+        return graph_.insert(Symbol::aten("is_contiguous"),
+                             {convolution->input(0), static_cast<int64_t>(format)});
+      };
+      known = graph_.insert(aten::__and__,
+                            {is(at::MemoryFormat::ChannelsLast),
+                             graph_.insert(aten::__not__, {is(at::MemoryFormat::Contiguous)})});
+    }
+    return known;
+  }
+
+  // `value` in the layout that eager would have given it, before the node.
+  Value* as_eagers(Value* value, Node* before) {
+    std::vector<Value*> given;
+    for (Node* entry : values_.at(value)) {
+      given.push_back(was_given_so(entry));
+    }
+    const WithInsertPoint here(before);
+    constexpr int64_t kDims = 4;
+    Value* so = graph_.insert(aten::eq, {graph_.insert(aten::dim, {value}), kDims});
+    for (Value* each : given) {
+      so = graph_.insert(aten::__and__, {so, each});
+    }
+    Value* format = graph_.insert(
+        aten::mul,
+        {graph_.insert(aten::Int, {so}), static_cast<int64_t>(at::MemoryFormat::ChannelsLast)});
+    return graph_.insert(aten::contiguous, {value}, {NamedValue("memory_format", format)});
+  }
+
+  Graph& graph_;
+  std::vector<Node*> convolutions_;
+  std::unordered_map<const Value*, Entries> values_;  // that may have channels last
+  std::vector<Value*> order_;
+  std::map<size_t, std::vector<Use>> copies_;  // where one of them leaves to be read
+  std::map<size_t, std::vector<Use>> views_;   // where one leaves to be held, viewed or written
+  std::unordered_map<Node*, Value*> given_;
+};
+
+}  // namespace
+
+bool channels_last(const std::shared_ptr<Graph>& graph) {
+  Chains chains(*graph);
+  if (chains.empty()) {
+    return false;
+  }
+  if (!chains.find_exits(AliasDb(graph))) {
+    return false;
+  }
+  chains.rewrite();
+  return true;
+}
+
+}  // namespace jit_amp
