@@ -243,13 +243,14 @@ PYBIND11_MODULE(_C, m) {
   m.def("check_examples", [](const Module& module, const std::vector<py::tuple>& examples) {
     (void)stacks_of(module, examples);
   });
-  m.def("freeze_module", [](const Module& module, const std::vector<std::string>& preserved_attrs,
-                            const std::vector<py::tuple>& examples, bool optimize_numerics) {
-    return warning_in_python([&] {
-      return jit_amp::freeze(module, preserved_attrs, stacks_of(module, examples),
-                             optimize_numerics);
-    });
-  });
+  m.def("freeze_module",
+        [](const Module& module, const std::vector<std::string>& preserved_attrs,
+           const std::vector<py::tuple>& examples, bool optimize_numerics, bool for_server) {
+          return warning_in_python([&] {
+            return jit_amp::freeze(module, preserved_attrs, stacks_of(module, examples),
+                                   {optimize_numerics, for_server});
+          });
+        });
   m.def("facts", [](const Module& module, const std::vector<py::tuple>& examples) {
     return warning_in_python(
         [&] { return jit_amp::known_graph(module, stacks_of(module, examples)); });

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.jit import ScriptModule
@@ -21,6 +21,7 @@ def freeze(
     *,
     example_inputs: Any = None,
     example_kwarg_inputs: Mapping[str, Any] | None = None,
+    target: Literal["portable", "server"] = "portable",
 ) -> Any:
     """Freezes a module, as ``torch.jit.freeze`` does, with its autocast scopes resolved.
 
@@ -41,20 +42,34 @@ def freeze(
             dtypes or devices than the examples', and shapes are free. Without, what is unknown is
             asked at run time, which is right for every input and slower.
         example_kwarg_inputs: a dictionary of arguments by name, besides those of the one example.
+        target: where the artefact will run. ``"portable"``: everywhere, phones included.
+            ``"server"``: in PyTorch for x86, which has operators that compute an activation in the
+            convolution or linear layer before it. They are used where the processor computes in the
+            dtype, and results are rounded once less.
 
     Raises:
+        ValueError: an unknown target, or ``"server"`` with ``optimize_numerics=False``.
         AutocastError: a scope that cannot be known when compiling, or an operator in a scope that
             cannot be exported, with the line.
         TypeError: an example does not fit ``forward``; its signature is in the message.
         RuntimeError: the module is in training mode; what ``torch.jit.freeze`` raises.
     """
+    if target not in ("portable", "server"):
+        raise ValueError(f"jit_amp.freeze: target is 'portable' or 'server', not {target!r}")
+    if target == "server" and not optimize_numerics:
+        raise ValueError(
+            "jit_amp.freeze: target='server' rounds otherwise than eager: it needs "
+            "optimize_numerics=True"
+        )
     scripted, examples = _taken(mod, example_inputs, example_kwarg_inputs)
     if not _C.has_scopes(scripted._c):
         _C.check_examples(scripted._c, examples)
         frozen = _original.freeze(scripted, preserved_attrs, optimize_numerics)
         _C.lower_where_it_is(frozen._c)  # for calls under an ambient autocast
         return frozen
-    frozen = _C.freeze_module(scripted._c, list(preserved_attrs or []), examples, optimize_numerics)
+    frozen = _C.freeze_module(
+        scripted._c, list(preserved_attrs or []), examples, optimize_numerics, target == "server"
+    )
     return wrap_cpp_module(frozen)  # type: ignore[no-untyped-call]
 
 

@@ -16,6 +16,7 @@
 #include "passes/detach_sizes.h"
 #include "passes/fold_sealed.h"
 #include "passes/fold_weights.h"
+#include "passes/fuse_pointwise.h"
 #include "passes/keep_addmm.h"
 #include "passes/keep_zero_dim.h"
 #include "passes/promote_operands.h"
@@ -104,6 +105,10 @@ bool run_share_parts(Context& c) { return share_parts(c.graph); }
 
 bool run_channels_last(Context& c) { return c.optimize_numerics && channels_last(c.graph); }
 
+bool run_fuse_pointwise(Context& c) {
+  return c.optimize_numerics && c.for_server && fuse_pointwise(*c.graph);
+}
+
 bool run_keep_addmm(Context& c) { return keep_addmm(*c.graph); }
 
 bool run_keep_zero_dim(Context& c) { return keep_zero_dim(*c.graph); }
@@ -147,6 +152,7 @@ const std::vector<Pass>& sealing() {
       {"keep_addmm", run_keep_addmm, Phase::stock, Phase::stock, /*is_optional=*/true},
       {"keep_zero_dim", run_keep_zero_dim, Phase::stock, Phase::stock, /*is_optional=*/true},
       {"detach_sizes", run_detach_sizes, Phase::stock, Phase::stock, /*is_optional=*/true},
+      {"fuse_pointwise", run_fuse_pointwise, Phase::stock, Phase::stock, /*is_optional=*/true},
   };
   return passes;
 }

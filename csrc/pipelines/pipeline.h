@@ -38,6 +38,7 @@ struct Context {
   Product product = Product::in_process;
   State entry = {};  // the autocast state around a call
   bool optimize_numerics = false;
+  bool for_server = false;  // an artefact may have operators that only builds for x86 have
   std::vector<torch::jit::Stack> examples = {};  // of an artefact's arguments, without self
   bool is_alone = false;  // no other method writes to what the graph reads of `self`
 

@@ -102,7 +102,7 @@ struct Decided {
 };
 
 Decided decided(const Module& module, const std::vector<std::string>& preserved_attrs,
-                const std::vector<Stack>& examples, bool optimize_numerics) {
+                const std::vector<Stack>& examples, FreezeOptions options) {
   Module copy = own_copy(module);
   const std::vector<Kept> kept = kept_methods(copy, preserved_attrs);
   lower_methods(copy, kept, preserved_attrs);
@@ -117,7 +117,8 @@ Decided decided(const Module& module, const std::vector<std::string>& preserved_
     Context& context = made.methods.emplace_back();
     context.self = made.frozen._ivalue();
     context.is_alone = kept.size() == 1;
-    context.optimize_numerics = optimize_numerics;
+    context.optimize_numerics = options.optimize_numerics;
+    context.for_server = options.for_server;
     context.graph = function->graph();
     context.phase = Phase::exported;
     if (method.path.empty() && method.name == "forward") {
@@ -131,10 +132,10 @@ Decided decided(const Module& module, const std::vector<std::string>& preserved_
 }  // namespace
 
 Module freeze(const Module& module, const std::vector<std::string>& preserved_attrs,
-              const std::vector<Stack>& examples, bool optimize_numerics) {
+              const std::vector<Stack>& examples, FreezeOptions options) {
   const Suspended ambient;  // constants are folded here: as outside any autocast
   const Turn turn;
-  Decided made = decided(module, preserved_attrs, examples, optimize_numerics);
+  Decided made = decided(module, preserved_attrs, examples, options);
   std::vector<std::shared_ptr<Graph>> graphs;
   for (Context& context : made.methods) {
     refusing_unfit_graphs([&] { run_pipeline(sealing(), context); });
@@ -147,7 +148,7 @@ Module freeze(const Module& module, const std::vector<std::string>& preserved_at
 std::shared_ptr<Graph> known_graph(const Module& module, const std::vector<Stack>& examples) {
   const Suspended ambient;
   const Turn turn;
-  const Decided made = decided(module, {}, examples, /*optimize_numerics=*/true);
+  const Decided made = decided(module, {}, examples, FreezeOptions());
   const Context& forward = made.methods.at(0);
   return annotated(forward.graph, forward.facts);
 }

@@ -15,11 +15,17 @@
 
 namespace jit_amp {
 
+// What an artefact is made for, besides its examples.
+struct FreezeOptions {
+  bool optimize_numerics = true;
+  bool for_server = false;  // may have operators that only builds for x86 have
+};
+
 // `examples` are stacks of arguments of forward, without self. Throws AutocastError for what cannot
 // be exported. The given module stays as it is.
 torch::jit::Module freeze(const torch::jit::Module& module,
                           const std::vector<std::string>& preserved_attrs,
-                          const std::vector<torch::jit::Stack>& examples, bool optimize_numerics);
+                          const std::vector<torch::jit::Stack>& examples, FreezeOptions options);
 
 // forward's graph as it is before casts are dropped; its types say what is known of its values.
 std::shared_ptr<torch::jit::Graph> known_graph(const torch::jit::Module& module,

@@ -1,0 +1,22 @@
+// fuse_pointwise: an activation is computed in the convolution or linear layer before it.
+//
+// `relu(conv2d(x, weight))` writes the convolution's result to memory and reads it again.
+// PyTorch's `mkldnn::_convolution_pointwise` and `_linear_pointwise`, which it has for
+// torch.compile and in every build for x86, apply the activation before they write. The result is
+// rounded once where it was rounded twice, and has the same dtype.
+//
+// Which processor will run the artefact is not known when it is frozen: it asks
+// `mkldnn::_is_mkldnn_bf16_supported` first, and does what it did before where the answer is no,
+// and for an input without a batch.
+//
+// For artefacts that are frozen with target="server": phones do not have these operators.
+#pragma once
+
+#include <torch/csrc/jit/ir/ir.h>
+
+namespace jit_amp {
+
+// Returns whether the graph changed.
+bool fuse_pointwise(torch::jit::Graph& graph);
+
+}  // namespace jit_amp
