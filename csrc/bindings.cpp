@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/ignored.h"
 #include "passes/enclose.h"
+#include "passes/pack_weights.h"
 #include "passes/restore_trace.h"
 #include "pipelines/alone.h"
 #include "runtime/attach.h"
@@ -251,6 +252,13 @@ PYBIND11_MODULE(_C, m) {
                                    {optimize_numerics, for_server});
           });
         });
+  py::class_<jit_amp::Packable>(m, "Packable")
+      .def_readonly("weight", &jit_amp::Packable::weight)
+      .def_readonly("plan", &jit_amp::Packable::plan);
+  m.def("packable_weights", [](const Module& frozen, const py::tuple& example) {
+    return jit_amp::packable_weights(frozen, stacks_of(frozen, {example})[0]);
+  });
+  m.def("use_packed", &jit_amp::use_packed);
   m.def("facts", [](const Module& module, const std::vector<py::tuple>& examples) {
     return warning_in_python(
         [&] { return jit_amp::known_graph(module, stacks_of(module, examples)); });

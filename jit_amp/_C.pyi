@@ -1,5 +1,6 @@
 from typing import Any, NoReturn
 
+from torch import Tensor
 from torch._C import Graph, ScriptModule
 
 # device_type, dtype, enabled, cache_enabled
@@ -31,6 +32,13 @@ def freeze_module(
     optimize_numerics: bool,
     for_server: bool,
 ) -> ScriptModule: ...
+
+class Packable:
+    weight: Tensor
+    plan: list[int]
+
+def packable_weights(frozen: ScriptModule, example: tuple[Any, ...]) -> list[Packable]: ...
+def use_packed(frozen: ScriptModule, packable: list[Packable], packed: ScriptModule) -> None: ...
 def facts(module: ScriptModule, examples: list[tuple[Any, ...]]) -> Graph: ...
 def enclosed_function(function: Any, pattern: Graph, scopes: list[_Scope]) -> Any: ...
 def enclosed_forward(

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
-from torch.jit import ScriptModule
+from torch.jit import ScriptModule, _script
 from torch.jit import _freeze as _original
 from torch.jit._recursive import wrap_cpp_module
 
 from jit_amp import _C
+from jit_amp._packed import Packed
 from jit_amp._script import _scripted
 
 
@@ -70,7 +71,20 @@ def freeze(
     frozen = _C.freeze_module(
         scripted._c, list(preserved_attrs or []), examples, optimize_numerics, target == "server"
     )
+    if target == "server" and examples:
+        _pack(frozen, examples[0])
     return wrap_cpp_module(frozen)  # type: ignore[no-untyped-call]
+
+
+def _pack(frozen: Any, example: tuple[Any, ...]) -> None:
+    """Packs the weights for the shapes that the example gives the layers' inputs."""
+    packable = _C.packable_weights(frozen, example)
+    if packable:
+        packed = _script.script(
+            Packed([each.weight for each in packable], [each.plan for each in packable])
+        )
+        packed.pack()
+        _C.use_packed(frozen, packable, packed._c)
 
 
 def optimize_for_inference(

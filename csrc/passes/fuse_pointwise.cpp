@@ -89,7 +89,9 @@ class Fuser {
  public:
   explicit Fuser(Graph& graph) : graph_(graph) {}
 
+  // `after` is the activation; null where there is none.
   void fuse(Node* layer, const at::Tensor& weight, Node* after, const Activation& activation) {
+    Value* result = after ? after->output() : layer->output();
     const bool is_linear = layer->kind() == aten::linear;
     Value* x = layer->input(0);
     Value* supported = is_supported(weight.scalar_type());
@@ -104,7 +106,7 @@ class Fuser {
     }
     Node* choice = graph_.insertNode(graph_.create(prim::If, {fits}, 1));
     choice->setSourceRange(layer->sourceRange());
-    choice->output()->copyMetadata(after->output());
+    choice->output()->copyMetadata(result);
     {
       Block* fused = choice->addBlock();
       const WithInsertPoint inside(fused);
@@ -113,13 +115,18 @@ class Fuser {
     {
       Block* apart = choice->addBlock();
       const auto same = [](Value* value) { return value; };
-      Node* first = apart->appendNode(graph_.createClone(layer, same));
-      Node* second = apart->appendNode(graph_.createClone(after, same));
-      second->replaceInput(0, first->output());
-      apart->registerOutput(second->output());
+      Node* last = apart->appendNode(graph_.createClone(layer, same));
+      if (after) {
+        Value* between = last->output();
+        last = apart->appendNode(graph_.createClone(after, same));
+        last->replaceInput(0, between);
+      }
+      apart->registerOutput(last->output());
     }
-    after->output()->replaceAllUsesWith(choice->output());
-    after->destroy();
+    result->replaceAllUsesWith(choice->output());
+    if (after) {
+      after->destroy();
+    }
     layer->destroy();
   }
 
@@ -165,16 +172,19 @@ bool fuse_pointwise(Graph& graph) {
       continue;
     }
     const at::Tensor* weight = weight_of(node);
-    if (!weight || node->output()->uses().size() != 1) {
+    if (!weight) {
       continue;
     }
-    const Use use = node->output()->uses()[0];
-    const bool is_next = use.offset == 0 && use.user->owningBlock() == node->owningBlock();
-    const auto activation = is_next ? activation_of(use.user) : std::nullopt;
+    const auto& uses = node->output()->uses();
+    const bool is_alone = uses.size() == 1 && uses[0].offset == 0 &&
+                          uses[0].user->owningBlock() == node->owningBlock();
+    const auto activation = is_alone ? activation_of(uses[0].user) : std::nullopt;
     if (activation) {
-      fuser.fuse(node, *weight, use.user, *activation);
-      changed = true;
+      fuser.fuse(node, *weight, uses[0].user, *activation);
+    } else {
+      fuser.fuse(node, *weight, nullptr, {"none", {}, ""});
     }
+    changed = true;
   }
   return changed;
 }

@@ -5,6 +5,9 @@
 // torch.compile and in every build for x86, apply the activation before they write. The result is
 // rounded once where it was rounded twice, and has the same dtype.
 //
+// Layers without an activation become these operators too: they take weights that are packed
+// (pack_weights.h).
+//
 // Which processor will run the artefact is not known when it is frozen: it asks
 // `mkldnn::_is_mkldnn_bf16_supported` first, and does what it did before where the answer is no,
 // and for an input without a batch.

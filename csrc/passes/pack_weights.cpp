@@ -1,0 +1,173 @@
+#include "passes/pack_weights.h"
+
+#include <ATen/ATen.h>
+#include <ATen/record_function.h>
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/runtime/interpreter.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "core/graphs.h"
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+
+constexpr size_t kWeight = 1;
+constexpr const char* kConvolution = "mkldnn::_convolution_pointwise";
+constexpr const char* kLinear = "mkldnn::_linear_pointwise";
+
+bool is_pointwise(const Node* node) {
+  static const Symbol convolution = Symbol::fromQualString(kConvolution);
+  static const Symbol linear = Symbol::fromQualString(kLinear);
+  return node->kind() == convolution || node->kind() == linear;
+}
+
+std::shared_ptr<Graph> forward_of(const Module& module) {
+  return toGraphFunction(module.get_method("forward").function()).graph();
+}
+
+// The sizes of the input that each weight is first used with.
+using Seen = std::unordered_map<const at::TensorImpl*, std::vector<int64_t>>;
+thread_local Seen* seen = nullptr;
+
+std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& function) {
+  const std::string_view name = function.name();
+  if (seen && (name == kConvolution || name == kLinear) && function.inputs().size() > kWeight) {
+    const at::Tensor& x = function.inputs()[0].toTensor();
+    seen->emplace(function.inputs()[kWeight].toTensor().unsafeGetTensorImpl(), x.sizes().vec());
+  }
+  return nullptr;
+}
+
+Seen seen_with(const Module& module, const Stack& example) {
+  Seen found;
+  Stack stack{module._ivalue()};
+  for (const c10::IValue& argument : example) {
+    stack.push_back(argument.deepcopy());
+  }
+  const at::NoGradGuard no_grad;
+  const at::CallbackHandle handle = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(note).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+  seen = &found;
+  struct Leave {
+    at::CallbackHandle handle;
+    ~Leave() {
+      seen = nullptr;
+      at::removeCallback(handle);
+    }
+  } const leave{handle};
+  InterpreterState(Code(forward_of(module)->copy(), "forward")).run(stack);
+  return found;
+}
+
+std::vector<int64_t> plan_of(const Node* node, const std::vector<int64_t>& sizes) {
+  std::vector<int64_t> plan;
+  if (node->kind() == Symbol::fromQualString(kLinear)) {
+    int64_t rows = 1;
+    for (size_t i = 0; i + 1 < sizes.size(); ++i) {
+      rows *= sizes[i];
+    }
+    return {rows};
+  }
+  for (size_t i = 3; i < 6; ++i) {
+    const auto pair = toIValue(node->input(i));
+    if (!pair || !pair->isIntList() || pair->toIntVector().size() != 2) {
+      return {};
+    }
+    const auto values = pair->toIntVector();
+    plan.insert(plan.end(), values.begin(), values.end());
+  }
+  const auto groups = toIValue(node->input(6));
+  if (!groups || !groups->isInt() || sizes.size() != 4) {
+    return {};
+  }
+  plan.push_back(groups->toInt());
+  plan.insert(plan.end(), sizes.begin(), sizes.end());
+  return plan;
+}
+
+bool has_elements(const std::vector<int64_t>& sizes) {
+  return std::all_of(sizes.begin(), sizes.end(), [](int64_t size) { return size > 0; });
+}
+
+}  // namespace
+
+std::vector<Packable> packable_weights(const Module& frozen, const Stack& example) {
+  const Seen sizes = seen_with(frozen, example);
+  std::vector<Packable> packable;
+  for (Node* node : all_nodes(*forward_of(frozen))) {
+    const at::Tensor* weight =
+        is_pointwise(node) ? tensor_in(node->input(kWeight)->node()) : nullptr;
+    const auto with = weight ? sizes.find(weight->unsafeGetTensorImpl()) : sizes.end();
+    const bool is_new = with != sizes.end() &&
+                        std::none_of(packable.begin(), packable.end(), [&](const auto& each) {
+                          return each.weight.is_same(*weight);
+                        });
+    if (is_new && has_elements(with->second)) {
+      if (auto plan = plan_of(node, with->second); !plan.empty()) {
+        packable.push_back({*weight, std::move(plan)});
+      }
+    }
+  }
+  return packable;
+}
+
+void use_packed(Module frozen, const std::vector<Packable>& packable, const Module& packed) {
+  constexpr const char* kName = "_packed";
+  frozen.register_module(kName, packed);
+  const auto graph = forward_of(frozen);
+  const WithInsertPoint start(*graph->nodes().begin());
+  Value* owner = graph->insertGetAttr(graph->inputs()[0], kName);
+  Value* plain = graph->insertGetAttr(owner, "plain");
+  Value* ready = graph->insertGetAttr(owner, "packed");
+  std::unordered_map<const at::TensorImpl*, size_t> numbers;
+  for (size_t i = 0; i < packable.size(); ++i) {
+    numbers[packable[i].weight.unsafeGetTensorImpl()] = i;
+  }
+  std::vector<Node*> held;
+  for (Node* node : all_nodes(*graph)) {
+    const at::Tensor* weight = tensor_in(node);
+    if (weight && numbers.count(weight->unsafeGetTensorImpl())) {
+      held.push_back(node);
+    }
+  }
+  for (Node* constant : held) {
+    const size_t number = numbers.at(tensor_in(constant)->unsafeGetTensorImpl());
+    const auto& plan = packable[number].plan;
+    Value* dense = graph->insert(aten::__getitem__, {plain, static_cast<int64_t>(number)});
+    const std::vector<Use> uses = constant->output()->uses();
+    for (const Use& use : uses) {
+      if (!is_pointwise(use.user)) {
+        use.user->replaceInput(use.offset, dense);
+        continue;
+      }
+      const WithInsertPoint here(use.user);
+      Value* x = use.user->input(0);
+      Value* is_same = nullptr;
+      if (plan.size() == 1) {
+        const int64_t wide = packable[number].weight.size(1);
+        is_same = graph->insert(aten::eq, {graph->insert(aten::numel, {x}), plan[0] * wide});
+      } else {
+        const std::vector<int64_t> sizes(plan.end() - 4, plan.end());
+        is_same = graph->insert(aten::eq, {graph->insert(aten::size, {x}), sizes});
+      }
+      Node* choice = graph->insertNode(graph->create(prim::If, {is_same}, 1));
+      choice->output()->setType(c10::TensorType::get());
+      {
+        Block* block = choice->addBlock();
+        const WithInsertPoint inside(block);
+        block->registerOutput(
+            graph->insert(aten::__getitem__, {ready, static_cast<int64_t>(number)}));
+      }
+      choice->addBlock()->registerOutput(dense);
+      use.user->replaceInput(use.offset, choice->output());
+    }
+    constant->destroy();
+  }
+}
+
+}  // namespace jit_amp
