@@ -34,11 +34,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="a device in CPU memory, for the tests that need one (tests/pretend)",
     )
     parser.addoption(
+        "--layouts",
+        type=int,
+        default=60,
+        help="how many random programs test_layouts makes of convolutions",
+    )
+    parser.addoption(
         "--seconds",
         type=float,
         default=5.0,
         help="how long eight threads script and call the same classes",
     )
+
+
+@pytest.fixture
+def layouts(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--layouts"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -17,6 +17,22 @@ namespace {
 
 using namespace torch::jit;
 
+// What c10::TensorImpl's suggest_memory_format does, from c10/core/MemoryFormat.h.
+const std::string kHasChannelsLast = R"(
+def has_channels_last(x: Tensor) -> bool:
+    found = False
+    if not x.is_contiguous() and x.dim() == 4:
+        sizes = x.size()
+        strides = x.stride()
+        found = strides[1] != 0
+        least = 0
+        for d in [1, 3, 2, 0]:
+            if sizes[d] == 0 or strides[d] < least or (d == 0 and least == strides[1]):
+                found = False
+            least = strides[d] * max(sizes[d], 1)
+    return found
+)";
+
 // Their results have the layout of their operands, and as many dimensions.
 const std::unordered_set<std::string_view>& keeping() {
   static const auto& names = *new std::unordered_set<std::string_view>{
@@ -127,23 +143,15 @@ using Entries = std::vector<Node*>;
 
 class Chains {
  public:
-  explicit Chains(Graph& graph) : graph_(graph) {
-    bool follow_one_another = false;
+  Chains(Graph& graph, bool for_any) : graph_(graph) {
+    bool follow_one_another = for_any;
     for (Node* node : graph.nodes()) {
       const bool computes_so = can_compute_so(node);
-      if (!computes_so && !keeps_layout(node)) {
+      if (!computes_so && !(keeps_layout(node) && has_no_other(node))) {
         continue;
       }
-      Entries entries;
-      for (const Value* input : node->inputs()) {
-        if (const auto known = values_.find(input); known != values_.end()) {
-          for (Node* entry : known->second) {
-            if (std::find(entries.begin(), entries.end(), entry) == entries.end()) {
-              entries.push_back(entry);
-            }
-          }
-        }
-      }
+      keeps_.insert(node);
+      Entries entries = entries_of(node);
       follow_one_another |= computes_so && !entries.empty();
       if (computes_so) {
         convolutions_.push_back(node);
@@ -209,8 +217,30 @@ class Chains {
 
  private:
   bool stays(const Use& use) const {
-    return asks_only(use.user) || (use.user->owningBlock() == graph_.block() &&
-                                   (is_global_mean(use.user) || keeps_layout(use.user)));
+    return asks_only(use.user) || keeps_.count(use.user) ||
+           (use.user->owningBlock() == graph_.block() && is_global_mean(use.user));
+  }
+
+  // Whether all tensors that the node takes are of the chains, or constants: the layout of anything
+  // else is not known, and would be part of the result's.
+  bool has_no_other(const Node* node) const {
+    return std::all_of(node->inputs().begin(), node->inputs().end(), [&](const Value* input) {
+      return values_.count(input) || input->node()->kind() == prim::Constant ||
+             !holds_tensors(input);
+    });
+  }
+
+  Entries entries_of(const Node* node) const {
+    Entries entries;
+    for (const Value* input : node->inputs()) {
+      const auto known = values_.find(input);
+      for (Node* entry : known != values_.end() ? known->second : Entries()) {
+        if (std::find(entries.begin(), entries.end(), entry) == entries.end()) {
+          entries.push_back(entry);
+        }
+      }
+    }
+    return entries;
   }
 
   Node* first(const std::vector<Use>& uses) const {
@@ -264,42 +294,39 @@ class Chains {
     return true;
   }
 
-  // Whether the input of the convolution has channels last as eager's convolution sees it.
+  // Whether the convolution's input has channels last as eager's convolution sees it.
   Value* was_given_so(Node* convolution) {
     Value*& known = given_[convolution];
     if (!known) {
       const WithInsertPoint here(convolution);
-      const auto is = [&](at::MemoryFormat format) {
-        return graph_.insert(Symbol::aten("is_contiguous"),
-                             {convolution->input(0), static_cast<int64_t>(format)});
-      };
-      known = graph_.insert(aten::__and__,
-                            {is(at::MemoryFormat::ChannelsLast),
-                             graph_.insert(aten::__not__, {is(at::MemoryFormat::Contiguous)})});
+      const auto body = definition(kHasChannelsLast, "has_channels_last");
+      known = insertGraph(graph_, *body, {convolution->input(0)}).at(0);
     }
     return known;
   }
 
-  // `value` in the layout that eager would have given it, before the node.
+  // `value` in the layout that eager would have given it, before the node: it has that already
+  // where the inputs were given with channels last.
   Value* as_eagers(Value* value, Node* before) {
-    std::vector<Value*> given;
+    Value* is_so = nullptr;
     for (Node* entry : values_.at(value)) {
-      given.push_back(was_given_so(entry));
+      Value* given = was_given_so(entry);
+      const WithInsertPoint here(before);
+      is_so = is_so ? graph_.insert(aten::__and__, {is_so, given}) : given;
     }
     const WithInsertPoint here(before);
-    constexpr int64_t kDims = 4;
-    Value* so = graph_.insert(aten::eq, {graph_.insert(aten::dim, {value}), kDims});
-    for (Value* each : given) {
-      so = graph_.insert(aten::__and__, {so, each});
-    }
-    Value* format = graph_.insert(
-        aten::mul,
-        {graph_.insert(aten::Int, {so}), static_cast<int64_t>(at::MemoryFormat::ChannelsLast)});
-    return graph_.insert(aten::contiguous, {value}, {NamedValue("memory_format", format)});
+    Node* choice = graph_.insertNode(graph_.create(prim::If, {is_so}, 1));
+    choice->output()->setType(value->type());
+    choice->addBlock()->registerOutput(value);
+    Block* converting = choice->addBlock();
+    const WithInsertPoint inside(converting);
+    converting->registerOutput(graph_.insert(aten::contiguous, {value}));
+    return choice->output();
   }
 
   Graph& graph_;
   std::vector<Node*> convolutions_;
+  std::unordered_set<const Node*> keeps_;             // take channels last, and give it
   std::unordered_map<const Value*, Entries> values_;  // that may have channels last
   std::vector<Value*> order_;
   std::map<size_t, std::vector<Use>> copies_;  // where one of them leaves to be read
@@ -309,8 +336,8 @@ class Chains {
 
 }  // namespace
 
-bool channels_last(const std::shared_ptr<Graph>& graph) {
-  Chains chains(*graph);
+bool channels_last(const std::shared_ptr<Graph>& graph, bool for_any) {
+  Chains chains(*graph, for_any);
   if (chains.empty()) {
     return false;
   }

@@ -22,7 +22,8 @@
 
 namespace jit_amp {
 
-// Returns whether the graph changed.
-bool channels_last(const std::shared_ptr<torch::jit::Graph>& graph);
+// Returns whether the graph changed. `for_any`: also for a convolution that no other follows, which
+// by itself is not faster so, but can be fused (fuse_pointwise.h).
+bool channels_last(const std::shared_ptr<torch::jit::Graph>& graph, bool for_any);
 
 }  // namespace jit_amp

@@ -68,7 +68,8 @@ std::optional<Symbol> question_about(c10::ScalarType dtype) {
 constexpr size_t kWeight = 1;
 constexpr size_t kBias = 2;
 
-// The weight of a layer that can be fused.
+// The weight of a layer that can be fused. Fused convolutions give channels last where the weight
+// is packed: they are those that do so anyway.
 const at::Tensor* weight_of(const Node* node) {
   const bool is_linear = node->kind() == aten::linear;
   if (!is_linear &&
@@ -79,6 +80,7 @@ const at::Tensor* weight_of(const Node* node) {
   const at::Tensor* bias = tensor_in(node->input(kBias)->node());
   const bool fits =
       weight && weight->dim() == (is_linear ? 2 : 4) && weight->device().is_cpu() &&
+      (is_linear || weight->suggest_memory_format() == at::MemoryFormat::ChannelsLast) &&
       weight->layout() == at::kStrided && weight->numel() &&
       question_about(weight->scalar_type()) &&
       (bias ? bias->scalar_type() == weight->scalar_type() : node->input(kBias)->mustBeNone());

@@ -12,7 +12,9 @@
 // `mkldnn::_is_mkldnn_bf16_supported` first, and does what it did before where the answer is no,
 // and for an input without a batch.
 //
-// For artefacts that are frozen with target="server": phones do not have these operators.
+// Convolutions are those that channels_last has made to give channels last: fused ones always do,
+// where their weight is packed. So it must run after channels_last. For artefacts that are frozen
+// with target="server": phones do not have these operators.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

@@ -1,0 +1,278 @@
+"""Artefacts whose convolutions compute with channels last, or with activations fused and weights
+packed: what they give, in which strides, and what it shares memory with, is eager's."""
+
+from __future__ import annotations
+
+import copy
+import io
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.jit.mobile import _load_for_lite_interpreter
+
+import jit_amp
+
+from ..support import fresh, imported, tensors_of
+
+HEAD = """
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.second = nn.Conv2d(8, 8, 3, padding=1, groups=2)
+        self.third = nn.Conv2d(8, 8, 1, bias=False)
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            a = self.first(x).relu_()
+            b = F.relu(self.second(a), inplace=True)
+            b += a
+"""
+# What is done with `a` and `b`, feature maps with 8 channels, and what is returned.
+TAILS = {
+    "as it is": "return b",
+    "flattened": "return b.flatten(1)",
+    "viewed": "return b.view(b.size(0), -1), b",
+    "a slice written to": "c = b[:, 1:]\nc += 1\nreturn b",
+    "a slice, then the whole written to": "c = b[:, 1:]\nb.relu_()\nreturn c, b",
+    "a mean": "return b.mean((2, 3)), b.mean([-1, -2], keepdim=True), b.mean(1)",
+    "permuted": "return b.permute(0, 2, 3, 1), b",
+    "strides asked for": "return torch.cat([b, a], 1), b.stride()",
+    "another convolution": "return self.third(b).view(-1), self.third(a)",
+    "a flattened one written to": "c = b.flatten(1)\nc.relu_()\nreturn c",
+    "a flattened one written to, and the whole": "c = b.flatten(1)\nc.add_(1)\nreturn c, b.relu()",
+    "the input written to": "x += b[:, :3]\nreturn x",
+    "in a list": "c = [b]\nc.append(a)\nreturn c",
+    "twice": "return b, b",
+    "written to later": "c = self.third(b)\nb.add_(1)\nreturn c, b",
+    "made larger": "return F.interpolate(F.pad(b, (1, 1)), scale_factor=2.0), F.max_pool2d(b, 2)",
+    "in a branch": "if x.size(0) > 1:\n    b = self.third(b)\nelse:\n    b = b[:, :4]\nreturn b",
+    "in a loop": "for _ in range(2):\n    b = self.third(b).relu()\nreturn b",
+    "with what has more dimensions": "return b + torch.ones(2, 1, 1, 1, 1)",
+}
+FORMS = ["portable", "server"]
+INPUTS = {
+    "the example's": lambda x: x,
+    "channels last": lambda x: x.contiguous(memory_format=torch.channels_last),
+    "another size": lambda x: x[:, :, :6],
+    "one": lambda x: x[:1],
+    "none": lambda x: x[:0],
+    "without a batch": lambda x: x[0],
+}
+
+
+def made(tail: str, folder: Path) -> nn.Module:
+    body = "".join(f"            {line}\n" for line in tail.splitlines())
+    torch.manual_seed(0)
+    return imported(HEAD + body, folder / "layouts.py").Model().eval().requires_grad_(False)
+
+
+def saved_copy(module: Any) -> Any:
+    file = io.BytesIO()
+    torch.jit.save(module, file)
+    return torch.jit.load(io.BytesIO(file.getvalue()))
+
+
+def strides(tensor: Tensor) -> list[int]:
+    """Of the dimensions where they mean something."""
+    return [s for s, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]
+
+
+def sharing(arguments: Any, result: Any) -> list[int]:
+    """For each tensor, the first that has its memory."""
+    storages = [t.untyped_storage().data_ptr() for t in tensors_of((arguments, result))]
+    return [storages.index(each) for each in storages]
+
+
+def ran(call: Any, x: Tensor) -> tuple[Any, Any]:
+    arguments = (fresh(x),)
+    try:
+        return arguments, call(*arguments)
+    except (RuntimeError, IndexError, ValueError):
+        return arguments, None
+
+
+def assert_near(call: Any, model: nn.Module, x: Tensor, case: str) -> None:
+    given, expected = ran(copy.deepcopy(model), x)
+    if expected is None:
+        return  # TorchScript drops what has no effect, and with it its errors
+    for _ in range(3):
+        taken, actual = ran(call, x)
+        assert actual is not None, case
+        assert sharing(taken, actual) == sharing(given, expected), case
+        pairs = zip(tensors_of((taken, actual)), tensors_of((given, expected)), strict=True)
+        for ours, eagers in pairs:
+            assert (ours.dtype, ours.shape) == (eagers.dtype, eagers.shape), case
+            assert not ours.numel() or strides(ours) == strides(eagers), case
+            torch.testing.assert_close(ours, eagers, rtol=0.03, atol=0.03)
+
+
+@pytest.mark.parametrize("target", FORMS)
+@pytest.mark.parametrize("tail", TAILS.values(), ids=TAILS)
+def test_values_strides_and_memory(tail: str, target: Any, tmp_path: Path) -> None:
+    model, x = made(tail, tmp_path), torch.randn(2, 3, 8, 8)
+    frozen = jit_amp.freeze(model, example_inputs=(x,), target=target)
+    for call in (frozen, saved_copy(frozen)):
+        for name, change in INPUTS.items():
+            assert_near(call, model, change(x), name)
+
+
+STATEMENTS = (
+    "{v} = {u}.relu()",
+    "{v} = {u}.relu_()",
+    "{v} = self.third({u})",
+    "{v} = F.silu(self.second({u}))",
+    "{v} = {u} + {w}",
+    "{v} = {u}.add_({w})",
+    "{v} = {u}.flatten(2).view({u}.size(0), 8, {u}.size(2), -1)",
+    "{v} = {u}.permute(0, 1, 3, 2)",
+    "{v} = torch.cat([{u}, {w}], 1)[:, 4:12]",
+    "{v} = F.max_pool2d({u}, 3, 1, 1)",
+    "{v} = {u}.clone()",
+    "{u}[:, 2:5].mul_(0.5)",
+    "{u}[:, :1] = 0.25",
+    "{v} = {u}.detach()",
+    "{v} = {u}.reshape({u}.shape)",
+    "{v} = {u}.contiguous()",
+    "{v} = {u}.to(torch.float32).to(torch.bfloat16)",
+    "{v} = {u}[:, [1, 0, 3, 2, 5, 4, 7, 6]]",
+    "if {u}.size(0) > 1:\n    {u}.neg_()",
+)
+
+
+def written(seed: int) -> str:
+    """A random tail of statements on a growing number of feature maps."""
+    choose = random.Random(seed)
+    names, lines = ["a", "b"], []
+    for i in range(choose.randint(2, 6)):
+        u, w, v = choose.choice(names), choose.choice(names), f"v{i}"
+        statement = choose.choice(STATEMENTS)
+        lines.append(statement.format(u=u, w=w, v=v))
+        if "{v}" in statement:
+            names.append(v)
+    results = choose.sample(names, choose.randint(1, min(3, len(names))))
+    return "\n".join([*lines, f"return ({', '.join(results)},)"])
+
+
+@pytest.mark.parametrize("target", FORMS)
+def test_random_programs(target: Any, tmp_path: Path, layouts: int) -> None:
+    changed = 0
+    for seed in range(layouts):
+        tail = written(seed)
+        (folder := tmp_path / str(seed)).mkdir()
+        model, x = made(tail, folder), torch.randn(2, 3, 8, 8)
+        frozen = jit_amp.freeze(model, example_inputs=(x,), target=target)
+        changed += "aten::is_contiguous" in str(frozen.graph)
+        for name, change in INPUTS.items():
+            assert_near(frozen, model, change(x), f"seed {seed}, {name}:\n{tail}")
+    assert changed > layouts / 4  # or the test would look at nothing
+
+
+def test_a_server_needs_numerics_and_a_known_name() -> None:
+    model = nn.Linear(2, 2).eval()
+    with pytest.raises(ValueError, match="needs optimize_numerics=True"):
+        jit_amp.freeze(model, None, False, target="server")
+    with pytest.raises(ValueError, match="'portable' or 'server', not 'phone'"):
+        jit_amp.freeze(model, target="phone")  # type: ignore[arg-type]
+
+
+def test_without_optimized_numerics_layouts_are_eagers(tmp_path: Path) -> None:
+    model, x = made("return b", tmp_path), torch.randn(2, 3, 8, 8)
+    frozen = jit_amp.freeze(model, None, False, example_inputs=(x,))
+    assert "is_contiguous" not in str(frozen.graph)
+    assert torch.equal(frozen(x), model(x))
+
+
+@pytest.mark.filterwarnings("ignore:Lite Interpreter is deprecated:DeprecationWarning")
+def test_a_phone_runs_the_portable_form(tmp_path: Path) -> None:
+    model, x = made("return b.flatten(1)", tmp_path), torch.randn(2, 3, 8, 8)
+    frozen = jit_amp.freeze(model, example_inputs=(x,))
+    assert "is_contiguous" in str(frozen.graph)
+    frozen._save_for_lite_interpreter(str(tmp_path / "model.ptl"))
+    assert_near(_load_for_lite_interpreter(str(tmp_path / "model.ptl")), model, x, "lite")
+
+
+class Activations(nn.Module):
+    def __init__(self, activation: nn.Module) -> None:
+        super().__init__()
+        self.conv, self.linear = nn.Conv2d(3, 8, 3), nn.Linear(6, 5, bias=False)
+        self.activation = activation
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.activation(self.linear(self.activation(self.conv(x))))
+
+
+@pytest.mark.parametrize(
+    "activation",
+    [
+        nn.ReLU(),
+        nn.ReLU(inplace=True),
+        nn.ReLU6(inplace=True),
+        nn.Sigmoid(),
+        nn.Tanh(),
+        nn.SiLU(inplace=True),
+        nn.Hardswish(),
+        nn.Hardsigmoid(inplace=True),
+        nn.GELU(),
+        nn.GELU("tanh"),
+        nn.LeakyReLU(0.2, inplace=True),
+        nn.Hardtanh(-0.5, 0.75),
+        nn.ELU(),
+    ],
+    ids=repr,
+)
+def test_activations(activation: nn.Module) -> None:
+    torch.manual_seed(0)
+    model = Activations(activation).eval().requires_grad_(False)
+    x = torch.randn(2, 3, 8, 8) * 3
+    frozen = jit_amp.freeze(model, example_inputs=(x,), target="server")
+    kinds = str(frozen.graph)
+    assert kinds.count("_convolution_pointwise(") == kinds.count("_linear_pointwise(") == 1
+    for call in (frozen, saved_copy(frozen)):
+        for name, change in INPUTS.items():
+            if name != "another size":  # the linear layer's
+                assert_near(call, model, change(x), name)
+    assert_near(frozen, model, x[..., :5, :], "another height")
+
+
+def test_weights_stand_in_the_file_once(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512)).eval()
+    scoped = jit_amp.script(model, autocast=torch.autocast("cpu", dtype=torch.bfloat16))
+    x = torch.randn(4, 512)
+    sizes = {}
+    for target in FORMS:
+        path = tmp_path / f"{target}.pt"
+        torch.jit.save(jit_amp.freeze(scoped, example_inputs=(x,), target=target), path)
+        sizes[target] = path.stat().st_size
+    assert sizes["server"] < sizes["portable"] * 1.1
+    loaded = torch.jit.load(tmp_path / "server.pt")
+    assert_near(copy.deepcopy(loaded), jit_amp.script(scoped), x, "a copy of what was loaded")
+    again = tmp_path / "again.pt"
+    torch.jit.save(loaded, again)
+    assert_near(torch.jit.load(again), jit_amp.script(scoped), x, "saved twice")
+
+
+def test_a_weight_of_two_layers(tmp_path: Path) -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one = nn.Linear(8, 8)
+
+        def forward(self, x: Tensor):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return self.one(self.one(x)[:1]) + self.one.weight.sum()
+
+    model, x = Tied().eval().requires_grad_(False), torch.randn(4, 8)
+    frozen = jit_amp.freeze(model, example_inputs=(x,), target="server")
+    for given in (x, x[:1], x[0][None, None]):
+        assert_near(frozen, model, given, "tied")
