@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TITLE = re.compile(r'title="([^"]+)"')
+LINK = re.compile(r"\]\(([^)#:]*)(?:#([^)]*))?\)")
 END_OF_BLOCK = "--- end of a block ---"
 # What a user sees of PyTorch's deprecation of TorchScript; any other warning is an error.
 WARNINGS = ["error", "ignore:`torch.jit.", "ignore:Lite Interpreter is deprecated"]
@@ -112,6 +113,20 @@ def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
     for block in filter(is_commands, blocks):
         commands = block.text.replace("jit-amp ", f"{sys.executable} -m jit_amp ")
         assert_printed(page, block, run(["bash", "-e", "-c", commands], tmp_path))
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem
+)
+def test_links_from_outside_the_pages_lead_somewhere(page: Path) -> None:
+    """Those between the pages are checked by scripts/docs."""
+    for target, anchor in LINK.findall(page.read_text()):
+        file = ROOT / target if target else page
+        assert file.is_file(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE)
+            slugs = [re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings]
+            assert anchor in slugs, f"{target}#{anchor}"
 
 
 def test_a_page_is_read_as_its_rules_say() -> None:
