@@ -2,8 +2,8 @@
 
 The rules, for those who write a page:
 
-- The blocks tagged ``python`` run in their order, as one program in an empty folder. One with a
-  title, ``python title="net.py"``, is a file of that name, written before the program runs.
+- The blocks tagged ``python`` run in their order, as one program in an empty folder. One that
+  begins with the comment ``# net.py`` is a file of that name, written before the program runs.
 - The blocks tagged ``bash`` whose commands are all ``jit-amp`` run after the program.
 - A block tagged ``text`` right below one of these is what it prints; ``...`` stands for anything.
 - An example that is not to be run is tagged ``py``.
@@ -23,8 +23,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-TITLE = re.compile(r'title="([^"]+)"')
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+TITLE = re.compile(r"# (\w+\.py)\n")
 LINK = re.compile(r"\]\(([^)#:]*)(?:#([^)]*))?\)")
 END_OF_BLOCK = "--- end of a block ---"
 # What a user sees of PyTorch's deprecation of TorchScript; any other warning is an error.
@@ -44,11 +44,11 @@ def blocks_of(page: str) -> list[Block]:
     found: list[Block] = []
     end = -1
     for match in FENCE.finditer(page):
-        language, options, text = match.groups()
+        language, text = match.groups()
         if language == "text" and found and not page[end : match.start()].strip():
             found[-1].expected = text
             assert not found[-1].title, f"the file {found[-1].title} prints nothing"
-        title = TITLE.search(options)
+        title = TITLE.match(text)
         line = page.count("\n", 0, match.start()) + 1
         found.append(Block(language, title[1] if title else "", text, line))
         end = match.end()
@@ -130,9 +130,9 @@ def test_links_from_outside_the_pages_lead_somewhere(page: Path) -> None:
 
 
 def test_a_page_is_read_as_its_rules_say() -> None:
-    page = '```python title="net.py"\na = 1\n```\n\n```python\nprint(2)\n```\n\n```text\n2\n```\n'
+    page = "```python\n# net.py\na = 1\n```\n\n```python\nprint(2)\n```\n\n```text\n2\n```\n"
     page += "```bash\njit-amp lower net.py\n```\n```bash\npip install x\n```\n"
     net, program, text, command, other = blocks_of(page)
-    assert (net.title, net.text, net.expected) == ("net.py", "a = 1\n", None)
-    assert (program.title, program.expected, program.line) == ("", "2\n", 5)
+    assert (net.title, net.text, net.expected) == ("net.py", "# net.py\na = 1\n", None)
+    assert (program.title, program.expected, program.line) == ("", "2\n", 6)
     assert (text.language, is_commands(command), is_commands(other)) == ("text", True, False)
