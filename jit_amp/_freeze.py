@@ -37,8 +37,9 @@ def freeze(
         mod: a module in eval mode. It stays as it is.
         preserved_attrs: attributes and methods to keep besides ``forward``.
         optimize_numerics: whether batch norms, and arithmetic with numbers, are folded into
-            convolutions and linear layers before the weights are rounded. Results then differ from
-            eager's by about that rounding; with False they are the same.
+            convolutions and linear layers before the weights are rounded, and whether convolutions
+            compute with channels last. Results then differ from eager's by about a rounding; with
+            False they are the same.
         example_inputs (tuple | Tensor | dict | list | None): a tuple of the arguments of
             ``forward``; or a tensor, if that is the only argument; or a dictionary of arguments by
             name; or a list of any of these, for several examples. Tensors may stand in lists,

@@ -129,6 +129,13 @@ def test_links_from_outside_the_pages_lead_somewhere(page: Path) -> None:
             assert anchor in slugs, f"{target}#{anchor}"
 
 
+def test_the_table_of_passes_has_all() -> None:
+    page = (ROOT / "docs/internals.md").read_text()
+    table = page[page.index("| pass |") : page.index("The analyses that passes ask")]
+    names = [source.stem for source in (ROOT / "csrc/passes").glob("*.cpp")]
+    assert [name for name in names if not re.search(rf"\b{name}\b", table)] == []
+
+
 def test_a_page_is_read_as_its_rules_say() -> None:
     page = "```python\n# net.py\na = 1\n```\n\n```python\nprint(2)\n```\n\n```text\n2\n```\n"
     page += "```bash\njit-amp lower net.py\n```\n```bash\npip install x\n```\n"
