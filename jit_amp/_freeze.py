@@ -50,7 +50,8 @@ def freeze(
         target: where the artefact will run. ``"portable"``: everywhere, phones included.
             ``"server"``: in PyTorch for x86, which has operators that compute an activation in the
             convolution or linear layer before it. They are used where the processor computes in the
-            dtype, and results are rounded once less.
+            dtype, and results are rounded once less. Weights are kept in the layout that is best
+            for the shapes of the first example; calls with other shapes are slower.
 
     Returns:
         ScriptModule: frozen. Where an input is not like the examples, a call of it raises
