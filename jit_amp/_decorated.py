@@ -74,13 +74,20 @@ def _of(made: torch.autocast) -> Around:
 def get_autocast(
     precision: str | None, device_type: str = "cuda"
 ) -> Callable[[], contextlib.AbstractContextManager[Any]]:
-    """Returns what makes the autocast scope of a precision's name.
+    """Returns a function that makes the autocast scope for the name of a precision.
+
+    For configuration files: ``with get_autocast("bf16", "cpu")():``, or as ``autocast`` of
+    ``jit_amp.script``.
 
     Args:
         precision: ``"amp"`` (the device's default dtype); ``"amp_bf16"``, ``"amp_bfloat16"``,
             ``"bf16"`` or ``"bfloat16"``; ``"amp_fp16"``, ``"amp_float16"``, ``"fp16"`` or
             ``"float16"``; ``"fp32"``, ``"float32"``, ``""`` or None for no autocast.
-        device_type: as ``torch.autocast`` takes it.
+        device_type: the device's name, as ``torch.autocast`` takes it.
+
+    Returns:
+        Callable[[], ContextManager]: a function without arguments. It returns a ``torch.autocast``,
+            or a ``nullcontext`` where the name stands for no autocast.
 
     Raises:
         ValueError: another name.

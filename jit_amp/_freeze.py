@@ -26,34 +26,44 @@ def freeze(
 ) -> Any:
     """Freezes a module, as ``torch.jit.freeze`` does, with its autocast scopes resolved.
 
-    What it returns holds stock operators only, no scope and no operator of jit_amp's, and each
-    weight as a constant in the dtype in which it is used. It can be saved and loaded where jit_amp
-    is not: Python, libtorch, the lite interpreter. Call it outside any autocast: its scopes are
-    part of it already.
+    The result is called an artefact. It holds stock operators only: no scope, and no operator of
+    jit_amp's. Each weight is a constant in the dtype that it is used in. Save it with
+    ``torch.jit.save`` or ``_save_for_lite_interpreter``, and load it where jit_amp is not. Call it
+    outside any autocast, because its scopes are part of it already.
+
+    The first three arguments are those of ``torch.jit.freeze`` (``torch/jit/_freeze.py``).
 
     Args:
-        mod: an ``nn.Module`` or ``ScriptModule`` in eval mode. It stays as it is.
+        mod: a module in eval mode. It stays as it is.
         preserved_attrs: attributes and methods to keep besides ``forward``.
         optimize_numerics: whether batch norms, and arithmetic with numbers, are folded into
-            convolutions and linear layers before the weights are rounded.
-        example_inputs: a tuple of arguments of ``forward``; or a tensor, if that is the only one;
-            or a dictionary of arguments by name; or a list of any of these, for several examples.
-            Their tensors may stand in lists, tuples and dictionaries. With examples, dtypes and
-            devices are known and casts are plain or absent; the result refuses tensors of other
-            dtypes or devices than the examples', and shapes are free. Without, what is unknown is
-            asked at run time, which is right for every input and slower.
-        example_kwarg_inputs: a dictionary of arguments by name, besides those of the one example.
+            convolutions and linear layers before the weights are rounded, and whether convolutions
+            compute with channels last. Results then differ from eager's by about a rounding; with
+            False they are the same.
+        example_inputs (tuple | Tensor | dict | list | None): a tuple of the arguments of
+            ``forward``; or a tensor, if that is the only argument; or a dictionary of arguments by
+            name; or a list of any of these, for several examples. Tensors may stand in lists,
+            tuples and dictionaries. With examples, dtypes and devices are known, so casts are plain
+            or absent, and the result refuses tensors of other dtypes or devices; shapes are free.
+            Without, what is unknown is asked at run time: right for every input, and slower.
+        example_kwarg_inputs: arguments by name, besides those of the one example.
         target: where the artefact will run. ``"portable"``: everywhere, phones included.
             ``"server"``: in PyTorch for x86, which has operators that compute an activation in the
             convolution or linear layer before it. They are used where the processor computes in the
-            dtype, and results are rounded once less.
+            dtype, and results are rounded once less. Weights are kept in the layout that is best
+            for the shapes of the first example; calls with other shapes are slower.
+
+    Returns:
+        ScriptModule: frozen. Where an input is not like the examples, a call of it raises
+            ``torch.jit.Error``, which names the argument.
 
     Raises:
         ValueError: an unknown target, or ``"server"`` with ``optimize_numerics=False``.
         AutocastError: a scope that cannot be known when compiling, or an operator in a scope that
-            cannot be exported, with the line.
-        TypeError: an example does not fit ``forward``; its signature is in the message.
-        RuntimeError: the module is in training mode; what ``torch.jit.freeze`` raises.
+            cannot be exported; the text has the line.
+        TypeError: an example does not fit ``forward``, whose signature is in the message; or
+            ``mod`` is no module.
+        RuntimeError: the module is in training mode, or what ``torch.jit.freeze`` raises.
     """
     if target not in ("portable", "server"):
         raise ValueError(f"jit_amp.freeze: target is 'portable' or 'server', not {target!r}")
@@ -96,21 +106,25 @@ def optimize_for_inference(
 ) -> Any:
     """What ``torch.jit.optimize_for_inference`` does, with the results that eager autocast gives.
 
-    PyTorch's splits a linear layer into a product and an addition. In a scope that is still one,
-    autocast then casts the product and leaves the bias float32, and so the result; in an artefact
-    the result is rounded twice. Here linear layers stay whole.
+    PyTorch's (``torch/jit/_freeze.py``) splits a linear layer into a product and an addition. In a
+    scope, autocast then casts the product and leaves the bias float32, and so the result; in an
+    artefact the result is rounded twice. Here linear layers stay whole.
 
     Args:
-        mod: a frozen module, which is changed; any other is frozen first, in eval mode.
+        mod: a frozen module, which is changed in place; any other is put in eval mode and frozen
+            first.
         other_methods: the methods besides ``forward``.
-        example_inputs, example_kwarg_inputs: as :func:`freeze` takes them, for a module that is not
-            frozen.
+        example_inputs (tuple | Tensor | dict | list | None): as ``jit_amp.freeze`` takes them, for
+            a module that is not frozen.
+        example_kwarg_inputs: as ``jit_amp.freeze`` takes them.
 
     Returns:
-        A module for this machine and this build of PyTorch. It cannot be saved.
+        ScriptModule: for this machine and this build of PyTorch. It cannot be saved.
 
     Raises:
-        AutocastError, RuntimeError: as :func:`freeze`.
+        AutocastError: as ``jit_amp.freeze``.
+        TypeError: as ``jit_amp.freeze``.
+        RuntimeError: as ``jit_amp.freeze``.
     """
     methods = list(other_methods or [])
     if not isinstance(mod, ScriptModule) or hasattr(mod, "training"):
@@ -133,19 +147,22 @@ def facts(
     *,
     example_kwarg_inputs: Mapping[str, Any] | None = None,
 ) -> torch._C.Graph:
-    """What :func:`freeze` knows of each value when it decides about casts, as a graph to print.
+    """Returns what ``jit_amp.freeze`` knows of each value when it decides about casts, as a graph.
 
     Args:
-        module: an ``nn.Module`` or ``ScriptModule`` in eval mode. It stays as it is.
-        example_inputs, example_kwarg_inputs: as :func:`freeze` takes them.
+        module: a module in eval mode. It stays as it is.
+        example_inputs (tuple | Tensor | dict | list | None): as ``jit_amp.freeze`` takes them.
+        example_kwarg_inputs: as ``jit_amp.freeze`` takes them.
 
     Returns:
-        The graph of ``forward`` with scopes resolved, constants folded and all casts in it. Where
-        all examples agree, the type of a tensor is its dtype and device, ``BFloat16(device=cpu)``;
-        where they differ, or nothing was seen, ``Tensor``.
+        Graph: that of ``forward`` with scopes resolved, constants folded and all casts in it, to
+            ``print``. Where all examples agree, the type of a tensor is its dtype and device,
+            ``BFloat16Tensor(device=cpu)``; where they differ, or nothing was seen, ``Tensor``.
 
     Raises:
-        AutocastError, RuntimeError: as :func:`freeze`.
+        AutocastError: as ``jit_amp.freeze``.
+        TypeError: as ``jit_amp.freeze``.
+        RuntimeError: as ``jit_amp.freeze``.
     """
     scripted, examples = _taken(module, example_inputs, example_kwarg_inputs)
     return _C.facts(scripted._c, examples)

@@ -21,23 +21,29 @@ def ignore_amp(fn: Any = None, ignore: bool = True, *, scopes: bool = False) -> 
     functions, autocast scopes. Scopes of its own still count, unless ``scopes`` is true.
 
     Args:
-        fn: what :func:`script` returned, or a method of such a module: it is switched in place, at
-            any time, for everything that calls it. An ``nn.Module`` or a method of one: switched in
-            place, for eager and for scripting afterwards. A copy that ``script`` or ``freeze``
-            makes ignores what the original does; one that ``copy.deepcopy`` makes of what
-            ``script`` returned does not. A Python function or a class of modules: use it as a
-            decorator. A module means its ``forward``. None makes a decorator:
-            ``@ignore_amp(ignore=False)``.
+        fn (Callable | nn.Module | ScriptFunction | ScriptMethod | type | None): one of
+
+            - what ``jit_amp.script`` returned, or a method of such a module: switched in place, at
+              any time, for everything that calls it;
+            - an ``nn.Module`` or a method of one: switched in place, for eager and for scripting
+              afterwards. A module means its ``forward``;
+            - a Python function or a class of modules: use ``ignore_amp`` as a decorator;
+            - None: makes a decorator, ``@ignore_amp(ignore=False)``.
+
+            What ``jit_amp.script`` and ``jit_amp.freeze`` copy ignores what the original does. A
+            ``copy.deepcopy`` of what ``jit_amp.script`` returned does not.
         ignore: False undoes an earlier call.
-        scopes: whether its own scopes, and those of what it calls, are ignored too: nothing in it
-            runs under autocast then. For what :func:`script` returned only.
+        scopes: whether its own scopes, and those of what it calls, are ignored too, so that nothing
+            in it runs under autocast: what ``ScriptFunction._set_ignore_amp`` does in PyTorch
+            (``torch/csrc/jit/api/function_impl.h``). Only for what ``jit_amp.script`` returned.
 
     Returns:
-        ``fn``; of a Python function, a function to use in its place.
+        Callable | nn.Module | ScriptFunction: ``fn``; for a Python function, a function to use in
+            its place.
 
     Raises:
-        TypeError: ``fn`` was scripted, and not by jit_amp; ``scopes`` is true, and ``fn`` was not
-            scripted.
+        TypeError: ``fn`` was scripted, and not by jit_amp; or ``scopes`` is true, and ``fn`` was
+            not scripted.
     """
     if fn is None:
         return functools.partial(ignore_amp, ignore=ignore, scopes=scopes)

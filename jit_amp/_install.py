@@ -95,7 +95,7 @@ _before: dict[str, Any] = {}  # what was there when it was installed; empty when
 
 
 class _Installed:
-    """What :func:`install` returns: leaving it brings back what was there before."""
+    """What ``jit_amp.install`` returns: leaving it brings back what was there before."""
 
     def __init__(self, was_installed: bool) -> None:
         self._was_installed = was_installed
@@ -114,12 +114,16 @@ def _put(functions: dict[str, Any]) -> None:
 
 
 def install() -> _Installed:
-    """Makes plain ``torch.jit.script``, ``trace``, ``trace_module``, ``freeze``, ``load`` and
-    ``optimize_for_inference`` go through jit_amp, and ``ScriptFunction._set_ignore_amp``.
+    """Makes plain ``torch.jit`` go through jit_amp, for code that is not to be changed.
 
-    They keep their arguments; ``freeze`` and ``optimize_for_inference`` take ``example_inputs``
-    too, by keyword. What was scripted before stays as it is. Calling it again changes
-    nothing. Also a context manager: ``with jit_amp.install():`` undoes itself at the end.
+    Replaced are ``torch.jit.script``, ``trace``, ``trace_module``, ``freeze``, ``load``,
+    ``optimize_for_inference``, and ``ScriptFunction._set_ignore_amp``. They keep their arguments;
+    ``freeze`` and ``optimize_for_inference`` take ``example_inputs`` too, by keyword. What was
+    scripted before stays as it is. Calling it again changes nothing.
+
+    Returns:
+        ContextManager: ``with jit_amp.install():`` brings back, at the end of the block, what
+            was there before it. Without ``with`` it holds until ``jit_amp.uninstall``.
     """
     was_installed = bool(_before)
     if not was_installed:

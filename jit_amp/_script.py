@@ -60,23 +60,29 @@ def _wrap(module: torch._C.ScriptModule, like: ScriptModule) -> Any:
 def script(obj: Any, *, autocast: Any = None) -> Any:
     """Scripts a function or a module whose autocast scopes mean what they mean in eager.
 
+    A scope is a ``with torch.autocast(...)`` block, or a function with that decorator. Results have
+    the dtypes and values of a run in eager, on any device, whatever autocast is on around the call.
+    Where gradients are recorded, gradients are eager's too.
+
+    Which operator is cast to what follows PyTorch: ``ATen/autocast_mode.h`` for CUDA,
+    ``aten/src/ATen/autocast_mode.cpp`` for CPU, and the dispatcher itself for other devices.
+
     Args:
-        obj: a Python function, an ``nn.Module``, or what ``torch.jit.script``, ``torch.jit.trace``
-            or ``torch.jit.load`` returned for one.
-        autocast: a scope to put around the function or the module's ``forward``: a
-            ``torch.autocast``, or what :func:`get_autocast` returned.
+        obj (Callable | nn.Module | ScriptFunction | ScriptModule): a Python function, an
+            ``nn.Module``, or what ``torch.jit.script``, ``torch.jit.trace`` or ``torch.jit.load``
+            returned for one. It stays as it is, and so do other scripted instances of its class.
+        autocast (torch.autocast | Callable | None): a scope to put around the function, or around
+            the module's ``forward``; also what ``jit_amp.get_autocast`` returned.
 
     Returns:
-        A ``ScriptFunction`` or ``ScriptModule``. What has no autocast scope in it is what
-        ``torch.jit.script`` returns, and what jit_amp has scripted before is returned as it is.
-        Parameters and buffers are the very tensors of ``obj``; ``obj`` itself and other scripted
-        instances of its class stay as they are. Results have the dtypes and values of a run in
-        eager on any device, whatever autocast is around the call.
+        ScriptFunction | ScriptModule: its parameters and buffers are the very tensors of ``obj``.
+            What has no scope is what ``torch.jit.script`` returns. What jit_amp has
+            scripted before is returned as it is.
 
     Raises:
-        AutocastError: a scope that cannot be known when compiling, with the line.
-        TypeError: ``autocast`` is no autocast scope; ``obj`` is an object of a class whose methods
-            have scopes.
+        AutocastError: a scope that cannot be known when compiling; the text has the line.
+        TypeError: ``autocast`` is no autocast scope, or ``obj`` is an object of a TorchScript class
+            whose methods have scopes.
         RuntimeError: what ``torch.jit.script`` raises.
     """
     scripted = _scripted(obj)
@@ -110,16 +116,22 @@ def lowered_graph(
     *,
     ambient: str | tuple[str, ...] = (),
 ) -> torch._C.Graph:
-    """Returns the graph that a call of ``jit_amp.script(obj)`` runs.
+    """Returns the graph that a call of ``jit_amp.script(obj)`` runs where no gradient is recorded.
+
+    Casts stand in it as ``jit_amp::cast``. No scope is left, unless one is for a device besides CPU
+    and CUDA. ``print`` it.
 
     Args:
-        obj: as for :func:`script`.
-        method: the method, where ``obj`` is a module.
-        ambient: the device, or the devices, whose autocast is on around the call: of ``"cpu"`` and
-            ``"cuda"``.
+        obj: what ``jit_amp.script`` takes.
+        method: the name of the method, where ``obj`` is a module.
+        ambient: the device, or the devices, whose autocast is on around the call: ``"cpu"``,
+            ``"cuda"``, or a tuple of them.
+
+    Returns:
+        Graph: one of its own; changing it changes nothing that runs.
 
     Raises:
-        AutocastError: as :func:`script`.
+        AutocastError: as ``jit_amp.script``.
         ValueError: another name in ``ambient``.
     """
     ambient = (ambient,) if isinstance(ambient, str) else ambient

@@ -35,24 +35,33 @@ def trace(
 ) -> Any:
     """``torch.jit.trace``, with the autocast scopes in the trace.
 
-    Scopes that the traced code enters are part of what it returns, and so is an autocast around the
-    trace: a call has the dtypes of a run in eager, whatever autocast is around it. Parameters stay
-    live, also where the weight cache holds casts of them.
+    Scopes that the traced code enters are part of the result, and so is an autocast around the call
+    of ``trace``. The casts that autocast makes inside them are not recorded: a call casts as eager
+    would for the dtypes that it gets. Parameters stay the module's own.
+
+    The arguments are those of ``torch.jit.trace`` (``torch/jit/_trace.py``).
 
     Args:
-        func: a Python function, or an ``nn.Module``.
-        example_inputs: the arguments that it is run with, once; with ``check_trace`` again.
-        optimize, check_inputs, check_tolerance, strict, args, kwargs: as ``torch.jit.trace`` takes
-            them, ``example_kwarg_inputs`` among them.
-        check_trace: whether PyTorch's check is to run; not where the trace waits for tasks.
+        func (Callable | nn.Module): what is traced.
+        example_inputs (tuple | Tensor): the arguments that it is run with: once, and with
+            ``check_trace`` again.
+        optimize: has no effect, in PyTorch neither.
+        check_trace: whether PyTorch's check of the trace runs. It is left out where the trace waits
+            for tasks, or where scripted modules run in a scope of it.
+        check_inputs (list[tuple] | None): further inputs for that check.
+        check_tolerance: how far results may differ in that check.
+        strict: as PyTorch has it: with False, a trace may return lists and dictionaries.
+        *args: further arguments of ``torch.jit.trace``.
+        **kwargs: the same by name, ``example_kwarg_inputs`` among them.
 
     Returns:
-        A ``ScriptFunction`` or ``ScriptModule``, as :func:`script` returns them.
+        ScriptFunction | ScriptModule: as ``jit_amp.script`` returns them.
 
     Raises:
-        AutocastError: a scope that cannot be known when compiling, with the line; an operator that
-            ran in a state that no ``torch.autocast`` has made.
-        TracingCheckError, RuntimeError: what ``torch.jit.trace`` raises.
+        AutocastError: a scope that cannot be known when compiling, or an operator that ran in an
+            autocast state that no ``torch.autocast`` has made; the text has the line.
+        TracingCheckError: PyTorch's check found a difference.
+        RuntimeError: what else ``torch.jit.trace`` raises.
     """
     return _traced(
         _original.trace,
@@ -80,16 +89,26 @@ def trace_module(
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    """``torch.jit.trace_module``, with the autocast scopes in the trace, as :func:`trace`.
+    """``torch.jit.trace_module``, with the autocast scopes in the trace, as ``jit_amp.trace``.
 
     Args:
-        mod: an ``nn.Module``.
-        inputs: the arguments of each method that is to be traced, by its name.
-        optimize, check_trace, check_inputs, check_tolerance, strict, args, kwargs: as
-            ``torch.jit.trace_module`` takes them.
+        mod: the module that is traced.
+        inputs: the arguments of each method that is to be traced, by the method's name.
+        optimize: has no effect, in PyTorch neither.
+        check_trace: as ``jit_amp.trace``.
+        check_inputs: as ``jit_amp.trace``, with dictionaries like ``inputs``.
+        check_tolerance: as ``jit_amp.trace``.
+        strict: as ``jit_amp.trace``.
+        *args: further arguments of ``torch.jit.trace_module``.
+        **kwargs: the same by name.
+
+    Returns:
+        ScriptModule: as ``jit_amp.script`` returns it.
 
     Raises:
-        AutocastError, TracingCheckError, RuntimeError: as :func:`trace`.
+        AutocastError: as ``jit_amp.trace``.
+        TracingCheckError: as ``jit_amp.trace``.
+        RuntimeError: what else ``torch.jit.trace_module`` raises.
     """
     return _traced(
         _original.trace_module,

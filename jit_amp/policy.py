@@ -1,11 +1,13 @@
-"""What autocast does to each operator: the tables, their drift, and policies of your own.
+"""What autocast does to each operator: PyTorch's tables, and policies that you state.
 
-``python -m jit_amp.policy`` compares the tables with the running dispatcher and lists every
-overload that has an autocast kernel and no policy, and every policy whose overload has no kernel.
-Such an operator is opaque to jit_amp: right in process, refused in export.
+A policy is what autocast does to one operator: ``lower`` (floating point operands are cast to the
+scope's dtype), ``fp32`` (to float32), ``promote`` (to the widest dtype among them), ``untouched``
+(nothing), or ``opaque`` (unknown: PyTorch's dispatcher decides at run time, and freezing refuses).
 
-``python -m jit_amp.policy --reach`` counts what :func:`jit_amp.freeze` can do with the operators
-that TorchScript can call, and lists those that it refuses in a scope, with the reason.
+``python -m jit_amp.policy`` compares the tables with the running dispatcher. It lists each overload
+that has an autocast kernel and no policy, which is opaque, and each policy whose overload has no
+kernel. ``python -m jit_amp.policy --reach`` counts what ``jit_amp.freeze`` can do with the
+operators that TorchScript can call, and lists those that it refuses in a scope, with the reason.
 """
 
 from __future__ import annotations
@@ -28,26 +30,41 @@ _STATABLE = ("lower", "fp32", "promote", "untouched", "opaque")
 
 
 def table(device_type: DeviceType) -> dict[str, str]:
-    """Returns the policy of each overload that autocast casts on ``device_type``.
+    """Returns the policy of each overload that autocast casts on a device.
 
     CUDA's are those of the installed ``ATen/autocast_mode.h``, CPU's those of
     ``aten/src/ATen/autocast_mode.cpp``.
+
+    Args:
+        device_type: ``"cpu"`` or ``"cuda"``.
+
+    Returns:
+        dict[str, str]: policies by overload, such as ``{"aten::mm": "lower", ...}``. An overload
+            that is not there has none: autocast leaves it alone. CUDA's reductions have
+            ``"fp32_opt_dtype"`` and ``"fp32_append_dtype"`` (float32, unless the call gives a
+            dtype); ``"banned"`` is an operator that autocast refuses.
+
+    Raises:
+        ValueError: another device.
     """
     _check_device(device_type)
     return dict(_C.policy_table(device_type))
 
 
 def reach(device_type: DeviceType) -> dict[str, str]:
-    """Returns what freezing does with each ``aten`` overload that TorchScript can call.
+    """Returns what freezing does in a scope with each ``aten`` overload of TorchScript's.
 
     Args:
         device_type: ``"cpu"`` or ``"cuda"``, the device of the scope.
 
     Returns:
-        By overload, sorted: ``"cast"`` (in autocast's lists: its operands are cast), ``"promote"``
-        (its operands are cast to the widest of them), ``"untouched"`` (it reaches no operator that
-        autocast casts), ``"decomposed"`` (it does, and is exported as what it does), or
-        ``"refused: "`` and why.
+        dict[str, str]: by overload, sorted: ``"cast"`` (in autocast's lists: operands are cast),
+            ``"promote"`` (operands are cast to the widest of them), ``"untouched"`` (it calls no
+            operator that autocast casts), ``"decomposed"`` (it does, and is exported as what it
+            does), or ``"refused: "`` and why.
+
+    Raises:
+        ValueError: another device.
     """
     _check_device(device_type)
     names = {
@@ -59,7 +76,7 @@ def reach(device_type: DeviceType) -> dict[str, str]:
 
 
 class _Registered:
-    """What :func:`register` returns: leaving it brings back what was stated before."""
+    """What ``policy.register`` returns: leaving it brings back what was stated before."""
 
     def __init__(self, op: str, device_type: DeviceType, before: str | None) -> None:
         self._op, self._device_type, self._before = op, device_type, before
@@ -74,23 +91,25 @@ class _Registered:
 
 
 def register(op: str, device_type: DeviceType, policy: Policy) -> _Registered:
-    """States what autocast does to an operator, in every ambient state alike: for what is scripted
-    or exported from now on, and at its next call for what was scripted before. An artefact of
-    :func:`jit_amp.freeze` stays as it is.
+    """States what autocast does to an operator.
+
+    It holds for what is scripted or frozen from now on, and at its next call for what was scripted
+    before. An artefact of ``jit_amp.freeze`` stays as it is. A policy that you state is
+    believed: make it the one that the operator has in eager.
 
     Args:
         op: ``"namespace::name"`` for all its overloads, or ``"namespace::name.overload"``.
         device_type: ``"cpu"`` or ``"cuda"``.
-        policy: ``"lower"`` (tensor operands to the scope's dtype), ``"fp32"`` (to float32),
-            ``"promote"`` (to the widest among them), ``"untouched"``, or ``"opaque"`` (left to the
-            dispatcher, and refused in export).
+        policy: ``"lower"``, ``"fp32"``, ``"promote"``, ``"untouched"`` or ``"opaque"``; what they
+            mean stands at the top of this module.
 
     Returns:
-        A context manager, for ``with policy.register(...)``: at the end of the block the operator
-        is what it was before. Without ``with`` it is stated until :func:`unregister`.
+        ContextManager: at the end of ``with policy.register(...):`` the operator is what it was
+            before. Without ``with`` it is stated until ``policy.unregister``.
 
     Raises:
-        ValueError: a name that is none of these, or an operator name without a namespace.
+        ValueError: a policy or a device that is none of these, or an operator's name without a
+            namespace.
     """
     if "::" not in op:
         raise ValueError(f"op: {op!r} has no namespace; write 'namespace::name'")
@@ -103,13 +122,15 @@ def register(op: str, device_type: DeviceType, policy: Policy) -> _Registered:
 
 
 def unregister(op: str, device_type: DeviceType) -> None:
-    """Takes back what :func:`register` has stated.
+    """Takes back what ``policy.register`` has stated.
 
     Args:
-        op, device_type: as they were registered.
+        op: the operator's name, as it was registered.
+        device_type: as it was registered.
 
     Raises:
         KeyError: nothing was registered by that name for that device.
+        ValueError: another device than ``"cpu"`` or ``"cuda"``.
     """
     _check_device(device_type)
     if _C.forget_policy(op, device_type) is None:
@@ -117,7 +138,18 @@ def unregister(op: str, device_type: DeviceType) -> None:
 
 
 def drift(device_type: DeviceType) -> tuple[list[str], list[str]]:
-    """Returns the overloads of ``aten`` with an autocast kernel and no policy, and the reverse."""
+    """Compares PyTorch's table, as jit_amp has it, with the running dispatcher.
+
+    Args:
+        device_type: ``"cpu"`` or ``"cuda"``.
+
+    Returns:
+        tuple[list[str], list[str]]: the overloads of ``aten`` that have an autocast kernel and no
+            policy, and those that have a policy and no kernel. Both are sorted.
+
+    Raises:
+        ValueError: another device.
+    """
     kernels = {
         name
         for name in torch._C._dispatch_get_registrations_for_dispatch_key(_KEYS[device_type])

@@ -1,0 +1,145 @@
+"""Every example of the README and of the pages in docs runs, and prints what the page shows.
+
+The rules, for those who write a page:
+
+- The blocks tagged ``python`` run in their order, as one program in an empty folder. One that
+  begins with the comment ``# net.py`` is a file of that name, written before the program runs.
+- The blocks tagged ``bash`` whose commands are all ``jit-amp`` run after the program.
+- A block tagged ``text`` right below one of these is what it prints; ``...`` stands for anything.
+- An example that is not to be run is tagged ``py``.
+"""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+TITLE = re.compile(r"# (\w+\.py)\n")
+LINK = re.compile(r"\]\(([^)#:]*)(?:#([^)]*))?\)")
+END_OF_BLOCK = "--- end of a block ---"
+# What a user sees of PyTorch's deprecation of TorchScript; any other warning is an error.
+WARNINGS = ["error", "ignore:`torch.jit.", "ignore:Lite Interpreter is deprecated"]
+
+
+@dataclass
+class Block:
+    language: str
+    title: str
+    text: str
+    line: int
+    expected: str | None = None  # what the page says that it prints
+
+
+def blocks_of(page: str) -> list[Block]:
+    found: list[Block] = []
+    end = -1
+    for match in FENCE.finditer(page):
+        language, text = match.groups()
+        if language == "text" and found and not page[end : match.start()].strip():
+            found[-1].expected = text
+            assert not found[-1].title, f"the file {found[-1].title} prints nothing"
+        title = TITLE.match(text)
+        line = page.count("\n", 0, match.start()) + 1
+        found.append(Block(language, title[1] if title else "", text, line))
+        end = match.end()
+    return found
+
+
+def is_commands(block: Block) -> bool:
+    commands = block.text.replace("\\\n", " ").strip().splitlines()
+    return block.language == "bash" and all(line.startswith("jit-amp ") for line in commands)
+
+
+def run(command: list[str], folder: Path) -> str:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PYTHONWARNINGS": ",".join(WARNINGS),
+        "OMP_NUM_THREADS": "1",
+        "COLUMNS": "100",
+    }
+    ran = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def assert_printed(page: Path, block: Block, printed: str) -> None:
+    if block.expected is not None:
+        options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+        shown = f"{page.name}, line {block.line}, prints:\n{printed}\nand the page says:\n"
+        same = doctest.OutputChecker().check_output(block.expected, printed, options)
+        assert same, shown + block.expected
+
+
+def has_examples(page: Path) -> bool:
+    return any(
+        each.language == "python" or is_commands(each) for each in blocks_of(page.read_text())
+    )
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if has_examples(page)], ids=lambda page: page.stem
+)
+def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    blocks = blocks_of(page.read_text())
+    program = []
+    for block in blocks:
+        if block.language == "python" and block.title:
+            (tmp_path / block.title).write_text(block.text)
+        elif block.language == "python":
+            program.append(block)
+    if program:
+        # Errors tell the page's own lines.
+        source = ""
+        for block in program:
+            source += "\n" * (block.line - source.count("\n")) + block.text
+            source += f"print({END_OF_BLOCK!r})\n"
+        (tmp_path / "page.py").write_text(source)
+        printed = run([sys.executable, "page.py"], tmp_path).split(END_OF_BLOCK + "\n")
+        for block, text in zip(program, printed, strict=False):
+            assert_printed(page, block, text)
+    for block in filter(is_commands, blocks):
+        commands = block.text.replace("jit-amp ", f"{sys.executable} -m jit_amp ")
+        assert_printed(page, block, run(["bash", "-e", "-c", commands], tmp_path))
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem
+)
+def test_links_from_outside_the_pages_lead_somewhere(page: Path) -> None:
+    """Those between the pages are checked by scripts/docs."""
+    for target, anchor in LINK.findall(page.read_text()):
+        file = ROOT / target if target else page
+        assert file.is_file(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE)
+            slugs = [re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings]
+            assert anchor in slugs, f"{target}#{anchor}"
+
+
+def test_the_table_of_passes_has_all() -> None:
+    page = (ROOT / "docs/internals.md").read_text()
+    table = page[page.index("| pass |") : page.index("The analyses that passes ask")]
+    names = [source.stem for source in (ROOT / "csrc/passes").glob("*.cpp")]
+    assert [name for name in names if not re.search(rf"\b{name}\b", table)] == []
+
+
+def test_a_page_is_read_as_its_rules_say() -> None:
+    page = "```python\n# net.py\na = 1\n```\n\n```python\nprint(2)\n```\n\n```text\n2\n```\n"
+    page += "```bash\njit-amp lower net.py\n```\n```bash\npip install x\n```\n"
+    net, program, text, command, other = blocks_of(page)
+    assert (net.title, net.text, net.expected) == ("net.py", "# net.py\na = 1\n", None)
+    assert (program.title, program.expected, program.line) == ("", "2\n", 6)
+    assert (text.language, is_commands(command), is_commands(other)) == ("text", True, False)
