@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import torch
@@ -19,6 +20,8 @@ SOURCES = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "csrc").rglob("*.cpp"
 # be free of warnings.
 FLAGS = ["-std=c++20", "-O2", "-g0", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"]
 FLAGS.append(f"-I{ROOT / 'csrc'}")
+# What is built of the same sources is the same in every folder: messages name files from these on.
+FLAGS += [f"-ffile-prefix-map={p}=." for p in (ROOT, Path(torch.__file__).parents[1])]
 LINK_FLAGS = []
 # JIT_AMP_SANITIZE=address,undefined builds with these sanitizers: see scripts/sanitize. Types of
 # torch's libraries have their type information hidden, which "vptr" would take for another type,
@@ -30,6 +33,8 @@ if sanitizers := os.environ.get("JIT_AMP_SANITIZE"):
 
 class Build(BuildExtension):
     """BuildExtension with torch's include folders as system folders, and a precompiled header."""
+
+    command_name = "build_ext"  # with_options hides it, and a development install looks for it
 
     def build_extension(self, ext):  # type: ignore[no-untyped-def]
         for folder in ext.include_dirs:
@@ -75,7 +80,13 @@ os.environ.setdefault("CCACHE_SLOPPINESS", "pch_defines,time_macros")  # or it l
 if shutil.which("ccache") and "CXX" not in os.environ and not wraps:
     os.environ["CXX"] = "ccache g++"
 
+# What is built works with the release of torch that it was built against, and pip is told so. The
+# sources work with all of pyproject.toml's.
+release = ".".join(torch.__version__.split(".")[:2])
+needed = "torch>=2.11" if "sdist" in sys.argv else f"torch=={release}.*"
+
 setup(
+    install_requires=[needed],
     ext_modules=[
         CppExtension(
             "jit_amp._C",
