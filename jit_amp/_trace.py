@@ -6,22 +6,54 @@ import contextlib
 import linecache
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ParamSpec, TypeVar, overload
 
 import torch
-from torch.jit import ScriptFunction, ScriptModule
+from torch.jit import ScriptFunction, ScriptModule, _state
 from torch.jit import _trace as _original
 
-from jit_amp import _C, _compiling, _decorated
+from jit_amp import _C, _check, _compiling, _decorated
 from jit_amp._script import lower_types, script
 
 _autocast = torch.amp.autocast_mode.autocast
 _autocast_file = torch.amp.autocast_mode.__file__
 _pytorchs_check = _original._check_trace
 _this_thread = threading.local()
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
+@overload
+def trace(  # type: ignore[overload-overlap]  # a module can be called too
+    func: torch.nn.Module,
+    example_inputs: Any = None,
+    optimize: Any = None,
+    check_trace: bool = True,
+    check_inputs: Any = None,
+    check_tolerance: float = 1e-5,
+    strict: bool = True,
+    _force_outplace: bool = False,
+    _module_class: Any = None,
+    _compilation_unit: Any = _state._python_cu,
+    example_kwarg_inputs: Any = None,
+    _store_inputs: bool = True,
+) -> ScriptModule: ...
+@overload
+def trace(
+    func: Callable[_P, _R],
+    example_inputs: Any = None,
+    optimize: Any = None,
+    check_trace: bool = True,
+    check_inputs: Any = None,
+    check_tolerance: float = 1e-5,
+    strict: bool = True,
+    _force_outplace: bool = False,
+    _module_class: Any = None,
+    _compilation_unit: Any = _state._python_cu,
+    example_kwarg_inputs: Any = None,
+    _store_inputs: bool = True,
+) -> ScriptFunction[_P, _R]: ...
 def trace(
     func: Any,
     example_inputs: Any = None,
@@ -30,8 +62,11 @@ def trace(
     check_inputs: Any = None,
     check_tolerance: float = 1e-5,
     strict: bool = True,
-    *args: Any,
-    **kwargs: Any,
+    _force_outplace: bool = False,
+    _module_class: Any = None,
+    _compilation_unit: Any = _state._python_cu,
+    example_kwarg_inputs: Any = None,
+    _store_inputs: bool = True,
 ) -> Any:
     """``torch.jit.trace``, with the autocast scopes in the trace.
 
@@ -42,8 +77,9 @@ def trace(
     Args:
         func: a Python function, or an ``nn.Module``.
         example_inputs: the arguments that it is run with, once; with ``check_trace`` again.
-        optimize, check_inputs, check_tolerance, strict, args, kwargs: as ``torch.jit.trace`` takes
-            them, ``example_kwarg_inputs`` among them.
+        example_kwarg_inputs: the same by name, in place of ``example_inputs``.
+        optimize, check_inputs, check_tolerance, strict, and what begins with an underscore: as
+            ``torch.jit.trace`` takes them.
         check_trace: whether PyTorch's check is to run; not where the trace waits for tasks.
 
     Returns:
@@ -52,8 +88,17 @@ def trace(
     Raises:
         AutocastError: a scope that cannot be known when compiling, with the line; an operator that
             ran in a state that no ``torch.autocast`` has made.
+        TypeError: what is no function and no module; no example.
         TracingCheckError, RuntimeError: what ``torch.jit.trace`` raises.
     """
+    if not callable(func):
+        raise TypeError(f"trace: {_check.shown(func)} is not a function or an nn.Module")
+    if example_inputs is None and example_kwarg_inputs is None:
+        raise TypeError("trace: example_inputs, or example_kwarg_inputs, are needed: it runs them")
+    if example_inputs is not None:
+        _check.instance(
+            "example_inputs", example_inputs, (Iterable, torch.Tensor), "a tuple of arguments"
+        )
     return _traced(
         _original.trace,
         ["forward"],
@@ -64,8 +109,11 @@ def trace(
         check_inputs,
         check_tolerance,
         strict,
-        *args,
-        **kwargs,
+        _force_outplace,
+        _module_class,
+        _compilation_unit,
+        example_kwarg_inputs,
+        _store_inputs,
     )
 
 
@@ -77,23 +125,26 @@ def trace_module(
     check_inputs: Any = None,
     check_tolerance: float = 1e-5,
     strict: bool = True,
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
+    _force_outplace: bool = False,
+    _module_class: Any = None,
+    _compilation_unit: Any = _state._python_cu,
+    example_inputs_is_kwarg: bool = False,
+    _store_inputs: bool = True,
+) -> ScriptModule:
     """``torch.jit.trace_module``, with the autocast scopes in the trace, as :func:`trace`.
 
     Args:
         mod: an ``nn.Module``.
         inputs: the arguments of each method that is to be traced, by its name.
-        optimize, check_trace, check_inputs, check_tolerance, strict, args, kwargs: as
-            ``torch.jit.trace_module`` takes them.
+        optimize, check_trace, check_inputs, check_tolerance, strict, example_inputs_is_kwarg, and
+            what begins with an underscore: as ``torch.jit.trace_module`` takes them.
 
     Raises:
         AutocastError, TracingCheckError, RuntimeError: as :func:`trace`.
     """
-    return _traced(
+    traced: ScriptModule = _traced(
         _original.trace_module,
-        list(inputs),
+        list(inputs) if isinstance(inputs, dict) else [],
         mod,
         inputs,
         optimize,
@@ -101,9 +152,13 @@ def trace_module(
         check_inputs,
         check_tolerance,
         strict,
-        *args,
-        **kwargs,
+        _force_outplace,
+        _module_class,
+        _compilation_unit,
+        example_inputs_is_kwarg,
+        _store_inputs,
     )
+    return traced
 
 
 def _traced(

@@ -637,7 +637,7 @@ def test_what_the_refusals_advise_is_accepted() -> None:
 
 @pytest.mark.parametrize("ambient", [("tpu",), ("cpu", "gpu"), "tpu"])
 def test_lowered_graph_names_an_unknown_ambient_device(ambient: Any) -> None:
-    with pytest.raises(ValueError, match=r"ambient: .* not of 'cpu', 'cuda'"):
+    with pytest.raises(ValueError, match=r"ambient: .* is none of 'cpu', 'cuda'"):
         jit_amp.lowered_graph(branches_with_a_scope_each, ambient=ambient)
 
 
