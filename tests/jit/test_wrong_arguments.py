@@ -161,7 +161,7 @@ def test_the_error_says_what_was_given(
 
 
 def test_a_module_without_scopes_is_checked_as_well() -> None:
-    with pytest.raises(RuntimeError, match="Unknown name: nope. preserved_attrs: the module has"):
+    with pytest.raises(RuntimeError, match=r"Unknown name: nope\. preserved_attrs: the module has"):
         jit_amp.freeze(Plain().eval(), ["nope"])
 
 
