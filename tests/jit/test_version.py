@@ -54,4 +54,13 @@ def test_pip_is_told_the_release_that_it_was_built_for() -> None:
     release = ".".join(torch.__version__.split(".")[:2])
     assert f"torch=={release}.*" in needed
     assert {'jinja2; extra == "explain"', 'pygments; extra == "explain"'} <= set(needed)
+
+
+def test_the_packages_of_the_scripts_are_those_of_the_extras() -> None:
+    lists = (Path(__file__).parents[2] / "scripts").glob("requirements*.txt")
+    lines = [line for each in lists for line in each.read_text().splitlines()]
+    pinned = {line.partition("==")[0] for line in lines if "==" in line}
+    needed = [each.split("; ") for each in metadata.requires("jit_amp") or []]
+    extra = {each[0] for each in needed if each[1:] in (['extra == "test"'], ['extra == "demo"'])}
+    assert pinned == extra
     assert _built.BUILT_FOR.read_text().strip() == torch.__version__
