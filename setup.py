@@ -111,7 +111,7 @@ if shutil.which("ccache") and "CXX" not in os.environ and not wraps:
     os.environ["CXX"] = "ccache g++"
 
 # What is built works with the release of torch that it was built against, and pip is told so. The
-# sources work with all of pyproject.toml's.
+# sources build against any release from 2.11 on.
 release = ".".join(torch.__version__.split(".")[:2])
 needed = "torch>=2.11" if "sdist" in sys.argv else f"torch=={release}.*"
 

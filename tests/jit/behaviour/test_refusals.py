@@ -650,7 +650,7 @@ def test_lowered_graph_takes_one_ambient_device() -> None:
 
 
 def test_lowered_graph_names_an_unknown_method() -> None:
-    with pytest.raises(RuntimeError, match="Method 'backward' is not defined"):
+    with pytest.raises(ValueError, match="method: 'backward' is none of 'forward'"):
         jit_amp.lowered_graph(EnabledIsFinal(), "backward")
 
 
