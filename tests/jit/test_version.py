@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -38,7 +37,7 @@ def test_a_copy_with_another_torch_says_so_when_it_is_imported(tmp_path: Path) -
     (tmp_path / "jit_amp/_torch.txt").write_text("2.1.0\n")
     ran = subprocess.run(
         [sys.executable, "-c", "import jit_amp"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        cwd=tmp_path,  # before the checkout, and before what is installed
         capture_output=True,
         text=True,
     )
