@@ -46,14 +46,15 @@ _IN_SCRIPT = {
 }
 
 
-def compiled(obj: Any) -> Any:
-    """``torch.jit.script``, with the scopes of decorators."""
+def compiled(obj: Any, frames_up: int = 0) -> Any:
+    """``torch.jit.script``, with the scopes of decorators. ``frames_up`` calls above the caller
+    is the frame whose names a class may use."""
     if _compilation():  # a hook of the user's compiles something in between
-        return _script.script(obj)
+        return _script.script(obj, _frames_up=frames_up + 1)
     with lock, _replaced():
         compilation = _this_thread.compilation = _Compilation()
         try:
-            result = _script.script(obj)
+            result = _script.script(obj, _frames_up=frames_up + 3)  # with _in_a_compilation's two
         finally:
             _this_thread.compilation = None
         compilation.keep_types()

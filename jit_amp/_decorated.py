@@ -12,12 +12,19 @@ from typing import Any
 import torch
 from torch.jit import _script, _state
 
-from jit_amp import _C, _pattern
+from jit_amp import _C, _check, _pattern
 
 # device_type, dtype or None, enabled, cache_enabled or None: _C's Around
 Around = tuple[str, Any, bool, "bool | None"]
 # What ignore_amp returned for a Python function, and that function.
 ignoring: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+# The dtype of a precision's name; None is the device's default. The last names are for no autocast.
+_DTYPES: dict[str | None, torch.dtype | None] = {
+    "amp": None,
+    **dict.fromkeys(("amp_bf16", "amp_bfloat16", "bf16", "bfloat16"), torch.bfloat16),
+    **dict.fromkeys(("amp_fp16", "amp_float16", "fp16", "float16"), torch.float16),
+}
+_NO_AUTOCAST = ("fp32", "float32", "", None)
 IGNORED: list[Around] = [("cpu", None, False, None), ("cuda", None, False, None)]
 
 
@@ -62,7 +69,7 @@ def scopes_of(autocast: Any) -> list[Around]:
     if made is None or isinstance(made, contextlib.nullcontext):
         return []
     if not isinstance(made, torch.autocast):
-        raise TypeError(f"autocast: a torch.autocast or None, not {type(autocast).__name__}")
+        raise TypeError(f"autocast: a torch.autocast or None, not {_check.shown(autocast)}")
     return [_of(made) if made is autocast else (*_of(made)[:3], None)]
 
 
@@ -92,16 +99,11 @@ def get_autocast(
     Raises:
         ValueError: another name.
     """
-    name = (precision or "").removeprefix("amp_")
-    if precision == "amp":
-        return functools.partial(torch.autocast, device_type)
-    if name in ("bf16", "bfloat16"):
-        return functools.partial(torch.autocast, device_type, dtype=torch.bfloat16)
-    if name in ("fp16", "float16"):
-        return functools.partial(torch.autocast, device_type, dtype=torch.float16)
-    if name in ("", "fp32", "float32"):
+    _check.instance("device_type", device_type, str, "a device type such as 'cpu' or 'cuda'")
+    _check.choice("precision", precision, (*_DTYPES, *_NO_AUTOCAST))
+    if precision in _NO_AUTOCAST:
         return contextlib.nullcontext
-    raise ValueError(f"precision: {precision!r} is none of 'amp', 'bf16', 'fp16', 'fp32' and None")
+    return functools.partial(torch.autocast, device_type, dtype=_DTYPES[precision])
 
 
 def pattern() -> torch._C.Graph:

@@ -10,7 +10,7 @@ from torch.jit import ScriptModule, _script
 from torch.jit import _freeze as _original
 from torch.jit._recursive import wrap_cpp_module
 
-from jit_amp import _C
+from jit_amp import _C, _check
 from jit_amp._packed import Packed
 from jit_amp._script import _scripted
 
@@ -23,7 +23,7 @@ def freeze(
     example_inputs: Any = None,
     example_kwarg_inputs: Mapping[str, Any] | None = None,
     target: Literal["portable", "server"] = "portable",
-) -> Any:
+) -> ScriptModule:
     """Freezes a module, as ``torch.jit.freeze`` does, with its autocast scopes resolved.
 
     The result is called an artefact. It holds stock operators only: no scope, and no operator of
@@ -61,29 +61,32 @@ def freeze(
         ValueError: an unknown target, or ``"server"`` with ``optimize_numerics=False``.
         AutocastError: a scope that cannot be known when compiling, or an operator in a scope that
             cannot be exported; the text has the line.
-        TypeError: an example does not fit ``forward``, whose signature is in the message; or
-            ``mod`` is no module.
-        RuntimeError: the module is in training mode, or what ``torch.jit.freeze`` raises.
+        TypeError: an example does not fit ``forward``, whose signature is in the message; or an
+            argument has another type.
+        RuntimeError: the module is in training mode, or has nothing of a name in
+            ``preserved_attrs``; or what ``torch.jit.freeze`` raises.
     """
-    if target not in ("portable", "server"):
-        raise ValueError(f"jit_amp.freeze: target is 'portable' or 'server', not {target!r}")
+    _check.choice("jit_amp.freeze: target", target, ("portable", "server"))
+    preserved = _check.names("preserved_attrs", preserved_attrs)
+    _check.flag("optimize_numerics", optimize_numerics)
     if target == "server" and not optimize_numerics:
         raise ValueError(
             "jit_amp.freeze: target='server' rounds otherwise than eager: it needs "
             "optimize_numerics=True"
         )
-    scripted, examples = _taken(mod, example_inputs, example_kwarg_inputs)
+    scripted, examples = _taken("freeze", mod, example_inputs, example_kwarg_inputs)
+    _check_preserved(scripted, preserved)
     if not _C.has_scopes(scripted._c):
         _C.check_examples(scripted._c, examples)
-        frozen = _original.freeze(scripted, preserved_attrs, optimize_numerics)
-        _C.lower_where_it_is(frozen._c)  # for calls under an ambient autocast
-        return frozen
+        plain: ScriptModule = _original.freeze(scripted, preserved, optimize_numerics)
+        _C.lower_where_it_is(plain._c)  # for calls under an ambient autocast
+        return plain
     frozen = _C.freeze_module(
-        scripted._c, list(preserved_attrs or []), examples, optimize_numerics, target == "server"
+        scripted._c, preserved, examples, bool(optimize_numerics), target == "server"
     )
     if target == "server" and examples:
         _pack(frozen, examples[0])
-    return wrap_cpp_module(frozen)  # type: ignore[no-untyped-call]
+    return wrap_cpp_module(frozen)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def _pack(frozen: Any, example: tuple[Any, ...]) -> None:
@@ -103,7 +106,7 @@ def optimize_for_inference(
     *,
     example_inputs: Any = None,
     example_kwarg_inputs: Mapping[str, Any] | None = None,
-) -> Any:
+) -> ScriptModule:
     """What ``torch.jit.optimize_for_inference`` does, with the results that eager autocast gives.
 
     PyTorch's (``torch/jit/_freeze.py``) splits a linear layer into a product and an addition. In a
@@ -123,10 +126,11 @@ def optimize_for_inference(
 
     Raises:
         AutocastError: as ``jit_amp.freeze``.
-        TypeError: as ``jit_amp.freeze``.
+        TypeError: an argument of another type, or examples for a module that is frozen.
         RuntimeError: as ``jit_amp.freeze``.
     """
-    methods = list(other_methods or [])
+    _check.module("jit_amp.optimize_for_inference", mod)
+    methods = _check.names("other_methods", other_methods)
     if not isinstance(mod, ScriptModule) or hasattr(mod, "training"):
         mod = freeze(
             mod.eval(),
@@ -134,6 +138,10 @@ def optimize_for_inference(
             example_inputs=example_inputs,
             example_kwarg_inputs=example_kwarg_inputs,
         )
+    elif example_inputs is not None or example_kwarg_inputs is not None:
+        raise TypeError("example_inputs are for freezing, and the module is frozen already")
+    for name in methods:
+        _check.choice("other_methods", name, sorted(mod._c._method_names()))
     for name in ("forward", *methods):
         graph = getattr(mod, name).graph
         torch._C._jit_pass_fuse_frozen_conv_add_relu(graph)
@@ -164,21 +172,51 @@ def facts(
         TypeError: as ``jit_amp.freeze``.
         RuntimeError: as ``jit_amp.freeze``.
     """
-    scripted, examples = _taken(module, example_inputs, example_kwarg_inputs)
+    scripted, examples = _taken("facts", module, example_inputs, example_kwarg_inputs)
     return _C.facts(scripted._c, examples)
 
 
+def _check_preserved(scripted: ScriptModule, names: list[str]) -> None:
+    """Whether the module has what is to be preserved: what submodules have, by its path."""
+    for name in names:
+        owner: Any = scripted
+        for part in name.split("."):
+            is_module = isinstance(owner, ScriptModule)
+            if not is_module or not (owner._c.hasattr(part) or owner._c._has_method(part)):
+                raise RuntimeError(
+                    f"Unknown name: {name}. preserved_attrs: the module has "
+                    f"{', '.join(map(repr, _own_names(owner))) if is_module else 'no attributes'}"
+                )
+            owner = getattr(owner, part)
+
+
+def _own_names(scripted: Any) -> list[str]:
+    """The methods, submodules, parameters, buffers and other attributes of a scripted module."""
+    own = {*scripted._c._method_names(), *scripted._concrete_type.get_attributes()}
+    for members in (scripted._modules, scripted._parameters, scripted._buffers):
+        own.update(members.keys())
+    return sorted(name for name in own if not name.startswith("_"))
+
+
 def _taken(
-    module: torch.nn.Module, example_inputs: Any, example_kwarg_inputs: Mapping[str, Any] | None
+    function: str,
+    module: torch.nn.Module,
+    example_inputs: Any,
+    example_kwarg_inputs: Mapping[str, Any] | None,
 ) -> tuple[Any, list[tuple[Any, ...]]]:
     """The scripted module, and the examples: all arguments of forward, in their order."""
-    scripted = _scripted(module)
-    if not isinstance(scripted, ScriptModule):
-        raise TypeError(f"jit_amp.freeze takes a module, not {type(module).__name__}")
-    if scripted.training:
-        raise RuntimeError(
-            "jit_amp.freeze takes a module in eval mode: call .eval() on it before freezing"
+    _check.module(f"jit_amp.{function}", module)
+    if example_kwarg_inputs is not None:
+        _check.instance(
+            "example_kwarg_inputs", example_kwarg_inputs, Mapping, "a dictionary of arguments"
         )
+    if module.training:
+        raise RuntimeError(
+            f"jit_amp.{function} takes a module in eval mode: call .eval() on it before freezing"
+        )
+    scripted = _scripted(module)
+    if isinstance(example_inputs, list) and not example_inputs:
+        raise ValueError("example_inputs: a list of no examples; leave it out, or give one")
     given = example_inputs if isinstance(example_inputs, list) else [example_inputs]
     if example_kwarg_inputs is not None and len(given) != 1:
         raise TypeError(

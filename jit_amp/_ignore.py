@@ -5,14 +5,22 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import torch
 from torch.jit import ScriptFunction, ScriptModule
 
-from jit_amp import _C, _decorated
+from jit_amp import _C, _check, _decorated
+
+_T = TypeVar("_T")
 
 
+@overload
+def ignore_amp(
+    fn: None = None, ignore: bool = True, *, scopes: bool = False
+) -> Callable[[_T], _T]: ...
+@overload
+def ignore_amp(fn: _T, ignore: bool = True, *, scopes: bool = False) -> _T: ...
 def ignore_amp(fn: Any = None, ignore: bool = True, *, scopes: bool = False) -> Any:
     """Makes a function, a module or a method ignore the autocast around it, or heed it again.
 
@@ -43,18 +51,22 @@ def ignore_amp(fn: Any = None, ignore: bool = True, *, scopes: bool = False) -> 
 
     Raises:
         TypeError: ``fn`` was scripted, and not by jit_amp; or ``scopes`` is true, and ``fn`` was
-            not scripted.
+            not scripted; or ``fn`` cannot be called.
     """
+    _check.flag("ignore", ignore)
+    _check.flag("scopes", scopes)
     if fn is None:
         return functools.partial(ignore_amp, ignore=ignore, scopes=scopes)
     if isinstance(fn, ScriptFunction):
-        _check(_C.ignore_function(fn, _decorated.pattern(), ignore, scopes), fn)
+        _refuse_others(_C.ignore_function(fn, _decorated.pattern(), ignore, scopes), fn)
         return fn
     if isinstance(fn, torch._C.ScriptMethod):
-        _check(_C.ignore_method(fn.owner, fn.name, _decorated.pattern(), ignore, scopes), fn)
+        _refuse_others(
+            _C.ignore_method(fn.owner, fn.name, _decorated.pattern(), ignore, scopes), fn
+        )
         return fn
     if isinstance(fn, ScriptModule):
-        _check(_C.ignore_method(fn._c, "forward", _decorated.pattern(), ignore, scopes), fn)
+        _refuse_others(_C.ignore_method(fn._c, "forward", _decorated.pattern(), ignore, scopes), fn)
         return fn
     if scopes:
         raise TypeError(
@@ -72,11 +84,11 @@ def ignore_amp(fn: Any = None, ignore: bool = True, *, scopes: bool = False) -> 
         _switch(owner, fn.__name__, ignore)
         return getattr(owner, fn.__name__)
     if not callable(fn):
-        raise TypeError(f"ignore_amp takes a function or a module, not {type(fn).__name__}")
+        raise TypeError(f"ignore_amp takes a function or a module, not {_check.shown(fn)}")
     return _switched(fn, ignore)
 
 
-def _check(switched: bool, fn: Any) -> None:
+def _refuse_others(switched: bool, fn: Any) -> None:
     if not switched:
         raise TypeError(
             f"ignore_amp: {type(fn).__name__} was not scripted by jit_amp: use what "

@@ -32,9 +32,7 @@ def _script(
     is_callee = _rcb is not None or _compiling.is_compiling()
     if plain_class or isinstance(obj, (dict, list)) or is_callee:
         return _originals["script"](obj, optimize, _frames_up + 1, _rcb, example_inputs)
-    if example_inputs is not None:
-        obj = _originals["script"](obj, optimize, _frames_up + 1, _rcb, example_inputs)
-    return script(obj)
+    return script(obj, optimize, _frames_up + 1, None, example_inputs)
 
 
 @functools.wraps(_originals["trace"])

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import types
+import warnings
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, overload
 
 import torch
 from torch.jit import ScriptFunction, ScriptModule
+from torch.jit import _script as _original
 from torch.jit._recursive import wrap_cpp_module
 from torch.jit._script import RecursiveScriptClass
 
-from jit_amp import _C, _compiling, _decorated
+from jit_amp import _C, _check, _compiling, _decorated
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_Class = TypeVar("_Class", bound=type)
 
 
-def _scripted(obj: Any) -> Any:
+def _scripted(obj: Any, frames_up: int = 0) -> Any:
     """Returns `obj` as a ScriptFunction or ScriptModule, autocast decorators being scopes of it; or
     what else torch.jit.script makes of it: with PYTORCH_JIT=0, or of an object of another class."""
     if isinstance(obj, (ScriptFunction, ScriptModule)):
         return obj
     try:
-        return _compiling.compiled(obj)
+        return _compiling.compiled(obj, frames_up + 1)
     except _C.AutocastError:
         raise
     except RuntimeError as error:
@@ -57,7 +63,45 @@ def _wrap(module: torch._C.ScriptModule, like: ScriptModule) -> Any:
     return wrapped
 
 
-def script(obj: Any, *, autocast: Any = None) -> Any:
+@overload
+def script(  # type: ignore[overload-overlap]  # a module can be called too
+    obj: torch.nn.Module,
+    optimize: None = None,
+    _frames_up: int = 0,
+    _rcb: Callable[[str], Any] | None = None,
+    example_inputs: Any = None,
+    *,
+    autocast: Any = None,
+) -> ScriptModule: ...
+@overload
+def script(  # type: ignore[overload-overlap]  # and so can a class
+    obj: _Class,
+    optimize: None = None,
+    _frames_up: int = 0,
+    _rcb: Callable[[str], Any] | None = None,
+    example_inputs: Any = None,
+    *,
+    autocast: Any = None,
+) -> _Class: ...
+@overload
+def script(
+    obj: Callable[_P, _R],
+    optimize: None = None,
+    _frames_up: int = 0,
+    _rcb: Callable[[str], Any] | None = None,
+    example_inputs: Any = None,
+    *,
+    autocast: Any = None,
+) -> ScriptFunction[_P, _R]: ...
+def script(
+    obj: Any,
+    optimize: None = None,
+    _frames_up: int = 0,
+    _rcb: Callable[[str], Any] | None = None,
+    example_inputs: Any = None,
+    *,
+    autocast: Any = None,
+) -> Any:
     """Scripts a function or a module whose autocast scopes mean what they mean in eager.
 
     A scope is a ``with torch.autocast(...)`` block, or a function with that decorator. Results have
@@ -71,6 +115,7 @@ def script(obj: Any, *, autocast: Any = None) -> Any:
         obj (Callable | nn.Module | ScriptFunction | ScriptModule): a Python function, an
             ``nn.Module``, or what ``torch.jit.script``, ``torch.jit.trace`` or ``torch.jit.load``
             returned for one. It stays as it is, and so do other scripted instances of its class.
+        optimize, _frames_up, _rcb, example_inputs: as ``torch.jit.script`` takes them.
         autocast (torch.autocast | Callable | None): a scope to put around the function, or around
             the module's ``forward``; also what ``jit_amp.get_autocast`` returned.
 
@@ -81,12 +126,19 @@ def script(obj: Any, *, autocast: Any = None) -> Any:
 
     Raises:
         AutocastError: a scope that cannot be known when compiling; the text has the line.
-        TypeError: ``autocast`` is no autocast scope, or ``obj`` is an object of a TorchScript class
-            whose methods have scopes.
+        TypeError: ``autocast`` is no autocast scope; or ``obj`` is no function and no module, or an
+            object of a TorchScript class whose methods have scopes.
         RuntimeError: what ``torch.jit.script`` raises.
     """
-    scripted = _scripted(obj)
+    _check.scriptable("script", obj)
     scopes = _decorated.scopes_of(autocast)
+    if optimize is not None:
+        warnings.warn("`optimize` is deprecated and does nothing", FutureWarning, stacklevel=2)
+    if _rcb is not None:  # it is PyTorch's compiler that asks, for what a program calls
+        return _original.script(obj, None, _frames_up + 1, _rcb, example_inputs)
+    if example_inputs is not None:
+        obj = _original.script(obj, None, _frames_up + 1, None, example_inputs)
+    scripted = _scripted(obj, _frames_up + 1)
     if isinstance(scripted, RecursiveScriptClass) and _C.object_has_scopes(scripted._c):
         raise TypeError(
             f"jit_amp.script: an object of {type(obj).__name__}, whose methods have autocast "
@@ -132,14 +184,16 @@ def lowered_graph(
 
     Raises:
         AutocastError: as ``jit_amp.script``.
-        ValueError: another name in ``ambient``.
+        ValueError: another name in ``ambient``, or a method that ``obj`` does not have.
     """
+    _check.scriptable("lowered_graph", obj)
     ambient = (ambient,) if isinstance(ambient, str) else ambient
-    unknown = set(ambient) - {"cpu", "cuda"}
-    if unknown:
-        raise ValueError(f"ambient: {sorted(unknown)} not of 'cpu', 'cuda'")
-    scripted = _scripted(obj)
+    _check.instance("ambient", ambient, (tuple, list, set), "a device type or a tuple of them")
+    for device in ambient:
+        _check.choice("ambient", device, ("cpu", "cuda"))
+    scripted = _scripted(obj, 1)
     on = ("cpu" in ambient, "cuda" in ambient)
     if isinstance(scripted, ScriptFunction):
         return _C.lowered_graph(scripted, *on)
+    _check.choice("method", method, sorted(scripted._c._method_names()))
     return _C.lowered_method_graph(scripted._c, method, *on)

@@ -6,22 +6,54 @@ import contextlib
 import linecache
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ParamSpec, TypeVar, overload
 
 import torch
-from torch.jit import ScriptFunction, ScriptModule
+from torch.jit import ScriptFunction, ScriptModule, _state
 from torch.jit import _trace as _original
 
-from jit_amp import _C, _compiling, _decorated
+from jit_amp import _C, _check, _compiling, _decorated
 from jit_amp._script import lower_types, script
 
 _autocast = torch.amp.autocast_mode.autocast
 _autocast_file = torch.amp.autocast_mode.__file__
 _pytorchs_check = _original._check_trace
 _this_thread = threading.local()
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
+@overload
+def trace(  # type: ignore[overload-overlap]  # a module can be called too
+    func: torch.nn.Module,
+    example_inputs: Any = None,
+    optimize: Any = None,
+    check_trace: bool = True,
+    check_inputs: Any = None,
+    check_tolerance: float = 1e-5,
+    strict: bool = True,
+    _force_outplace: bool = False,
+    _module_class: Any = None,
+    _compilation_unit: Any = _state._python_cu,
+    example_kwarg_inputs: Any = None,
+    _store_inputs: bool = True,
+) -> ScriptModule: ...
+@overload
+def trace(
+    func: Callable[_P, _R],
+    example_inputs: Any = None,
+    optimize: Any = None,
+    check_trace: bool = True,
+    check_inputs: Any = None,
+    check_tolerance: float = 1e-5,
+    strict: bool = True,
+    _force_outplace: bool = False,
+    _module_class: Any = None,
+    _compilation_unit: Any = _state._python_cu,
+    example_kwarg_inputs: Any = None,
+    _store_inputs: bool = True,
+) -> ScriptFunction[_P, _R]: ...
 def trace(
     func: Any,
     example_inputs: Any = None,
@@ -30,8 +62,11 @@ def trace(
     check_inputs: Any = None,
     check_tolerance: float = 1e-5,
     strict: bool = True,
-    *args: Any,
-    **kwargs: Any,
+    _force_outplace: bool = False,
+    _module_class: Any = None,
+    _compilation_unit: Any = _state._python_cu,
+    example_kwarg_inputs: Any = None,
+    _store_inputs: bool = True,
 ) -> Any:
     """``torch.jit.trace``, with the autocast scopes in the trace.
 
@@ -51,8 +86,8 @@ def trace(
         check_inputs (list[tuple] | None): further inputs for that check.
         check_tolerance: how far results may differ in that check.
         strict: as PyTorch has it: with False, a trace may return lists and dictionaries.
-        *args: further arguments of ``torch.jit.trace``.
-        **kwargs: the same by name, ``example_kwarg_inputs`` among them.
+        _force_outplace, _module_class, _compilation_unit, _store_inputs: PyTorch's own.
+        example_kwarg_inputs (dict | None): the arguments by name, in place of ``example_inputs``.
 
     Returns:
         ScriptFunction | ScriptModule: as ``jit_amp.script`` returns them.
@@ -61,8 +96,17 @@ def trace(
         AutocastError: a scope that cannot be known when compiling, or an operator that ran in an
             autocast state that no ``torch.autocast`` has made; the text has the line.
         TracingCheckError: PyTorch's check found a difference.
+        TypeError: what is no function and no module, or no example.
         RuntimeError: what else ``torch.jit.trace`` raises.
     """
+    if not callable(func):
+        raise TypeError(f"trace: {_check.shown(func)} is not a function or an nn.Module")
+    if example_inputs is None and example_kwarg_inputs is None:
+        raise TypeError("trace: example_inputs, or example_kwarg_inputs, are needed: it runs them")
+    if example_inputs is not None:
+        _check.instance(
+            "example_inputs", example_inputs, (Iterable, torch.Tensor), "a tuple of arguments"
+        )
     return _traced(
         _original.trace,
         ["forward"],
@@ -73,8 +117,11 @@ def trace(
         check_inputs,
         check_tolerance,
         strict,
-        *args,
-        **kwargs,
+        _force_outplace,
+        _module_class,
+        _compilation_unit,
+        example_kwarg_inputs,
+        _store_inputs,
     )
 
 
@@ -86,9 +133,12 @@ def trace_module(
     check_inputs: Any = None,
     check_tolerance: float = 1e-5,
     strict: bool = True,
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
+    _force_outplace: bool = False,
+    _module_class: Any = None,
+    _compilation_unit: Any = _state._python_cu,
+    example_inputs_is_kwarg: bool = False,
+    _store_inputs: bool = True,
+) -> ScriptModule:
     """``torch.jit.trace_module``, with the autocast scopes in the trace, as ``jit_amp.trace``.
 
     Args:
@@ -99,8 +149,8 @@ def trace_module(
         check_inputs: as ``jit_amp.trace``, with dictionaries like ``inputs``.
         check_tolerance: as ``jit_amp.trace``.
         strict: as ``jit_amp.trace``.
-        *args: further arguments of ``torch.jit.trace_module``.
-        **kwargs: the same by name.
+        example_inputs_is_kwarg: whether ``inputs`` has dictionaries of arguments by name.
+        _force_outplace, _module_class, _compilation_unit, _store_inputs: PyTorch's own.
 
     Returns:
         ScriptModule: as ``jit_amp.script`` returns it.
@@ -110,9 +160,9 @@ def trace_module(
         TracingCheckError: as ``jit_amp.trace``.
         RuntimeError: what else ``torch.jit.trace_module`` raises.
     """
-    return _traced(
+    traced: ScriptModule = _traced(
         _original.trace_module,
-        list(inputs),
+        list(inputs) if isinstance(inputs, dict) else [],
         mod,
         inputs,
         optimize,
@@ -120,9 +170,13 @@ def trace_module(
         check_inputs,
         check_tolerance,
         strict,
-        *args,
-        **kwargs,
+        _force_outplace,
+        _module_class,
+        _compilation_unit,
+        example_inputs_is_kwarg,
+        _store_inputs,
     )
+    return traced
 
 
 def _traced(

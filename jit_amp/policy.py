@@ -20,7 +20,7 @@ from typing import Literal
 
 import torch
 
-from jit_amp import _C
+from jit_amp import _C, _check
 
 DeviceType = Literal["cpu", "cuda"]
 Policy = Literal["lower", "fp32", "promote", "untouched", "opaque"]
@@ -111,11 +111,9 @@ def register(op: str, device_type: DeviceType, policy: Policy) -> _Registered:
         ValueError: a policy or a device that is none of these, or an operator's name without a
             namespace.
     """
-    if "::" not in op:
-        raise ValueError(f"op: {op!r} has no namespace; write 'namespace::name'")
+    _check_op(op)
     _check_device(device_type)
-    if policy not in _STATABLE:
-        raise ValueError(f"policy: {policy!r} not of {', '.join(map(repr, _STATABLE))}")
+    _check.choice("policy", policy, _STATABLE)
     before = _C.forget_policy(op, device_type)
     _C.state_policy(op, device_type, policy)
     return _Registered(op, device_type, before)
@@ -132,6 +130,7 @@ def unregister(op: str, device_type: DeviceType) -> None:
         KeyError: nothing was registered by that name for that device.
         ValueError: another device than ``"cpu"`` or ``"cuda"``.
     """
+    _check_op(op)
     _check_device(device_type)
     if _C.forget_policy(op, device_type) is None:
         raise KeyError(f"policy.unregister: nothing was registered for {op!r} on {device_type!r}")
@@ -150,6 +149,7 @@ def drift(device_type: DeviceType) -> tuple[list[str], list[str]]:
     Raises:
         ValueError: another device.
     """
+    _check_device(device_type)
     kernels = {
         name
         for name in torch._C._dispatch_get_registrations_for_dispatch_key(_KEYS[device_type])
@@ -160,8 +160,14 @@ def drift(device_type: DeviceType) -> tuple[list[str], list[str]]:
 
 
 def _check_device(device_type: str) -> None:
-    if device_type not in _KEYS:
-        raise ValueError(f"device_type: {device_type!r} not of 'cpu', 'cuda'")
+    _check.choice("device_type", device_type, _KEYS)
+
+
+def _check_op(op: str) -> None:
+    _check.instance("op", op, str, "an operator's name, such as 'aten::mm'")
+    namespace, _, name = op.partition("::")
+    if not namespace or not name:
+        raise ValueError(f"op: {op!r} has no namespace; write 'namespace::name'")
 
 
 def _print_drift() -> int:

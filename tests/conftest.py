@@ -13,6 +13,10 @@ pytest_plugins = ["sweep.table"]
 # Each pass is checked when it has run (csrc/core/verify.h), in processes that tests start too.
 os.environ.setdefault("JIT_AMP_VERIFY", "1")
 
+# Processes beside each other that all take all cores wait for each other most of the time.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Before torch is imported: here, and in the processes that pytest-xdist starts.
 _options = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
 _options.add_argument("--pretend", default=os.environ.get("JIT_AMP_PRETEND", ""))

@@ -59,23 +59,23 @@ bool has_literal(const c10::IValue& key) {
 }
 
 // Dtypes by their Python names, in the order of c10::ScalarType.
-constexpr const char* kDtypes[] = {"uint8",     "int8",      "int16",      "int32",
-                                   "int64",     "float16",   "float32",    "float64",
-                                   "complex32", "complex64", "complex128", "bool",
-                                   "quantized", "quantized", "quantized",  "bfloat16"};
+constexpr const char* kDtypeNames[] = {"uint8",     "int8",      "int16",      "int32",
+                                       "int64",     "float16",   "float32",    "float64",
+                                       "complex32", "complex64", "complex128", "bool",
+                                       "quantized", "quantized", "quantized",  "bfloat16"};
 
 std::string name_of_dtype(c10::ScalarType dtype) {
   const auto number = static_cast<size_t>(dtype);
-  return number < std::size(kDtypes) ? kDtypes[number] : c10::toString(dtype);
+  return number < std::size(kDtypeNames) ? kDtypeNames[number] : c10::toString(dtype);
 }
 
 // An expression in TorchScript: what a tensor is, to be told where it is another than expected.
 std::string told(const std::string& tensor) {
   std::string names;
-  for (const char* name : kDtypes) {
+  for (const char* name : kDtypeNames) {
     names += c10::str("\"", name, "\", ");
   }
-  return c10::str("[", names, "\"another dtype\"][min(", tensor, ".dtype, ", std::size(kDtypes),
+  return c10::str("[", names, "\"another dtype\"][min(", tensor, ".dtype, ", std::size(kDtypeNames),
                   ")] + \" on \" + (", tensor, ".device.type if ", tensor,
                   ".dtype != ", static_cast<int>(c10::ScalarType::Undefined),
                   " else \"no device\") + (\", without dimensions\" if ", tensor,

@@ -18,9 +18,8 @@ struct Row {
   const char* dims;
 };
 
-using enum Reach;
 constexpr Row kRows[]{
-#define OBSERVED(name, cpu, cuda, dtypes, dims) {name, cpu, cuda, dtypes, dims},
+#define OBSERVED(name, cpu, cuda, dtypes, dims) {name, Reach::cpu, Reach::cuda, dtypes, dims},
 #include "analysis/observed.inc"
 #undef OBSERVED
 };

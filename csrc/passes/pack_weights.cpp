@@ -16,7 +16,7 @@ namespace {
 
 using namespace torch::jit;
 
-constexpr size_t kWeight = 1;
+constexpr size_t kPackedWeight = 1;
 constexpr const char* kConvolution = "mkldnn::_convolution_pointwise";
 constexpr const char* kLinear = "mkldnn::_linear_pointwise";
 
@@ -36,9 +36,11 @@ thread_local Seen* seen = nullptr;
 
 std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& function) {
   const std::string_view name = function.name();
-  if (seen && (name == kConvolution || name == kLinear) && function.inputs().size() > kWeight) {
+  if (seen && (name == kConvolution || name == kLinear) &&
+      function.inputs().size() > kPackedWeight) {
     const at::Tensor& x = function.inputs()[0].toTensor();
-    seen->emplace(function.inputs()[kWeight].toTensor().unsafeGetTensorImpl(), x.sizes().vec());
+    seen->emplace(function.inputs()[kPackedWeight].toTensor().unsafeGetTensorImpl(),
+                  x.sizes().vec());
   }
   return nullptr;
 }
@@ -105,7 +107,7 @@ std::vector<Packable> packable_weights(const Module& frozen, const Stack& exampl
   std::vector<Packable> packable;
   for (Node* node : all_nodes(*forward_of(frozen))) {
     const at::Tensor* weight =
-        is_pointwise(node) ? tensor_in(node->input(kWeight)->node()) : nullptr;
+        is_pointwise(node) ? tensor_in(node->input(kPackedWeight)->node()) : nullptr;
     const auto with = weight ? sizes.find(weight->unsafeGetTensorImpl()) : sizes.end();
     const bool is_new = with != sizes.end() &&
                         std::none_of(packable.begin(), packable.end(), [&](const auto& each) {

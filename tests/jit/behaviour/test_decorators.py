@@ -138,5 +138,5 @@ def test_a_precision_that_nobody_knows_is_refused() -> None:
 
 
 def test_a_scope_around_a_whole_model_is_an_autocast() -> None:
-    with pytest.raises(TypeError, match=r"autocast: a torch\.autocast or None, not str"):
+    with pytest.raises(TypeError, match=r"autocast: a torch\.autocast or None, not 'amp_bf16'"):
         jit_amp.script(nn.Linear(4, 4), autocast="amp_bf16")

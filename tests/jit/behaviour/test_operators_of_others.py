@@ -100,8 +100,8 @@ def test_a_stated_policy_is_lowered(stated: None) -> None:
     ("arguments", "said"),
     [
         (("halved", "cpu", "lower"), "no namespace"),
-        (("a::b", "tpu", "lower"), "'tpu' not of"),
-        (("a::b", "cpu", "lowest"), "'lowest' not of"),
+        (("a::b", "tpu", "lower"), "'tpu' is none of"),
+        (("a::b", "cpu", "lowest"), "'lowest' is none of"),
     ],
 )
 def test_a_wrong_statement_is_refused_by_name(arguments: Any, said: str) -> None:

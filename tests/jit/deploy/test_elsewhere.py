@@ -102,7 +102,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build = tmp_path_factory.mktemp("libtorch")
     source = Path(__file__).parent / "libtorch"
     settings = {
-        "CMAKE_BUILD_TYPE": "Debug",
+        "CMAKE_BUILD_TYPE": "None",
         "TORCH_INCLUDES": ";".join(cpp_extension.include_paths()),
         "TORCH_LIBRARIES": ";".join(cpp_extension.library_paths()),
         "TORCH_CXX11_ABI": int(torch.compiled_with_cxx11_abi()),
