@@ -205,10 +205,10 @@ class Hint:
 
 @dataclass(frozen=True)
 class Report:
-    """What :func:`explain` returns. ``print`` it, or write a page with :meth:`to_html`.
+    """What ``explain`` returns. ``print`` it, or write a page with ``to_html``.
 
     ``casts`` are those of the lowered graph, which has one cast for uses that eager casts each.
-    ``refusal`` is the text of the :class:`AutocastError` of a program that jit_amp refuses, which
+    ``refusal`` is the text of the ``AutocastError`` of a program that jit_amp refuses, which
     has no rows; ``refused_at`` is its line. ``weights`` are a frozen module's.
     """
 
@@ -268,7 +268,7 @@ def explain(
     """Runs a program once as eager would, and tells of each operator what autocast did there.
 
     Args:
-        obj: a function, an ``nn.Module``, or what :func:`script`, :func:`trace`, :func:`freeze`
+        obj: a function, an ``nn.Module``, or what ``script``, ``trace``, ``freeze``
             or PyTorch's made of one. It stays as it is: what runs has buffers of its own.
         example_inputs: a tuple of arguments, or a tensor if that is the only one; a dictionary of
             arguments by name.
@@ -282,7 +282,7 @@ def explain(
             time of launching it.
 
     Returns:
-        A :class:`Report`. Where jit_amp refuses the program, it has the refusal and its line.
+        A ``Report``. Where jit_amp refuses the program, it has the refusal and its line.
 
     Raises:
         TypeError: the arguments do not fit.
