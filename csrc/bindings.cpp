@@ -359,6 +359,7 @@ PYBIND11_MODULE(_C, m) {
           context.entry = entry_state(entry);
           context.product = exported ? jit_amp::Product::exported : jit_amp::Product::in_process;
           context.optimize_numerics = true;
+          context.for_server = exported;
           return jit_amp::run_alone(pass, context);
         });
   m.def("facts_of", &jit_amp::facts_of);

@@ -370,6 +370,8 @@ def _weights(scripted: Any, method: str) -> Iterator[Weight]:
             value = node.t("value")
             users = tuple(dict.fromkeys(_places_of_users(node)))
             yield Weight(_dtype(value.dtype), tuple(value.shape), value.nbytes, users)
+    for value in getattr(getattr(scripted, "_packed", None), "plain", ()):  # _packed.py
+        yield Weight(_dtype(value.dtype), tuple(value.shape), value.nbytes, ())
 
 
 def _hints_of_casts(casts: Iterable[Lowered]) -> Iterator[Hint]:

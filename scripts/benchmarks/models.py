@@ -202,6 +202,81 @@ class ViT(nn.Module):
         return self.head(self.encoder(x)[:, 0])
 
 
+class MaskedLayer(nn.Module):
+    """Attention with a mask that may be missing, and a feed-forward network, as in BERT."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q, self.k, self.v = (nn.Linear(width, width) for _ in range(3))
+        self.out, self.norm1, self.norm2 = nn.Linear(width, width), *norms(width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def split(self, x: Tensor) -> Tensor:
+        return x.view(x.size(0), x.size(1), self.heads, -1).transpose(1, 2)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        q, k, v = self.split(self.q(x)), self.split(self.k(x)), self.split(self.v(x))
+        scores = torch.matmul(q, k.transpose(-1, -2)) / (q.size(-1) ** 0.5)
+        if mask is not None:
+            scores = scores + mask
+        attended = torch.matmul(F.softmax(scores, dim=-1), v)
+        x = self.norm1(x + self.out(attended.transpose(1, 2).flatten(2)))
+        return self.norm2(x + self.down(F.gelu(self.up(x))))
+
+
+def norms(width: int) -> tuple[nn.LayerNorm, nn.LayerNorm]:
+    return nn.LayerNorm(width), nn.LayerNorm(width)
+
+
+class BERT(nn.Module):
+    def __init__(self, layers: int = 6, width: int = 512, heads: int = 8) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(1000, width)
+        self.layers = nn.ModuleList([MaskedLayer(width, heads) for _ in range(layers)])
+        self.head = nn.Linear(width, 2)
+
+    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        x = self.embed(tokens)
+        for layer in self.layers:
+            x = layer(x, mask)
+        return self.head(x[:, 0])
+
+
+class UNet(nn.Module):
+    """Three levels down and up again, with activations in place and skip connections."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        sizes = [width, 2 * width, 4 * width]
+        self.down = nn.ModuleList(
+            [self.twice(a, b) for a, b in zip([3, *sizes], sizes, strict=False)]
+        )
+        self.up = nn.ModuleList(
+            [self.twice(a + b, b) for a, b in ((sizes[2], sizes[1]), (sizes[1], sizes[0]))]
+        )
+        self.head = nn.Conv2d(width, 2, 1)
+
+    @staticmethod
+    def twice(inputs: int, outputs: int) -> nn.Sequential:
+        return nn.Sequential(
+            *convolution(inputs, outputs, 3),
+            nn.ReLU(inplace=True),
+            *convolution(outputs, outputs, 3),
+            nn.ReLU(inplace=True),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept: list[Tensor] = []
+        for i, down in enumerate(self.down):
+            x = down(F.max_pool2d(x, 2) if i > 0 else x)
+            kept.append(x)
+        for i, up in enumerate(self.up):
+            x = F.interpolate(x, scale_factor=2.0)
+            x = up(torch.cat([x, kept[len(kept) - 2 - i]], 1))
+        return self.head(x)
+
+
 class MLP(nn.Module):
     def __init__(self, width: int = 512, layers: int = 4) -> None:
         super().__init__()

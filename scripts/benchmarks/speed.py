@@ -39,12 +39,24 @@ Run = Callable[[Tensor], Any]
 class Case:
     model: Callable[[], nn.Module]
     shape: tuple[int, ...]
+    made: Callable[[tuple[int, ...]], Tensor] = torch.randn
+
+
+def tokens(shape: tuple[int, ...]) -> Tensor:
+    return torch.randint(0, 1000, shape)
+
+
+def channels_last(shape: tuple[int, ...]) -> Tensor:
+    return torch.randn(shape).contiguous(memory_format=torch.channels_last)
 
 
 CASES = {
     "ResNet-50, batch 4": Case(models.ResNet, (4, 3, 224, 224)),
     "MobileNetV3, batch 4": Case(models.MobileNet, (4, 3, 224, 224)),
+    "ResNet-50, batch 4, channels last": Case(models.ResNet, (4, 3, 224, 224), channels_last),
+    "U-Net, batch 2": Case(models.UNet, (2, 3, 128, 128)),
     "ViT-B/16, batch 1": Case(models.ViT, (1, 3, 224, 224)),
+    "BERT, batch 4, 128 tokens": Case(models.BERT, (4, 128), tokens),
     "MLP, batch 1": Case(models.MLP, (1, 512)),
     "MLP, batch 256": Case(models.MLP, (256, 512)),
     "LSTM, 2 layers, batch 16": Case(models.LSTM, (16, 50, 256)),
@@ -93,6 +105,11 @@ def frozen(model: nn.Module, x: Tensor, under: Under) -> Run:
     return warmed(jit_amp.freeze(under.autocast(model), example_inputs=(x,)), x)
 
 
+def server(model: nn.Module, x: Tensor, under: Under) -> Run:
+    made = jit_amp.freeze(under.autocast(model), example_inputs=(x,), target="server")
+    return warmed(made, x)
+
+
 def frozen_fused(model: nn.Module, x: Tensor, under: Under) -> Run:
     with fusion():
         return frozen(model, x, under)
@@ -138,6 +155,7 @@ FORMS: dict[str, Callable[[nn.Module, Tensor, Under], Run]] = {
     EAGER: eager,
     "jit_amp.script": scripted,
     "jit_amp.freeze": frozen,
+    "jit_amp.freeze, server": server,
     OURS: frozen_fused,
     "torch.jit.script, freeze": plain,
     "trace, freeze, oneDNN": traced,
@@ -161,7 +179,7 @@ def prepared(name: str, under: Under) -> tuple[nn.Module, Tensor]:
     torch.manual_seed(0)
     case = CASES[name]
     model = case.model().eval().requires_grad_(False).to(under.device)
-    return model, torch.randn(case.shape, device=under.device)
+    return model, case.made(case.shape).to(under.device)
 
 
 def timed(run: Run, x: Tensor, calls: int, under: Under) -> float:
@@ -172,6 +190,33 @@ def timed(run: Run, x: Tensor, calls: int, under: Under) -> float:
     if under.device == "cuda":
         torch.cuda.synchronize()
     return (time.perf_counter() - start) / calls
+
+
+class Ratio(float):
+    """A median, and how far the quartiles of the rounds lie from it."""
+
+    spread: float
+
+    @classmethod
+    def of(cls, eager: list[float], form: list[float]) -> Ratio:
+        """Of two forms that were timed in the same rounds."""
+        made = cls(statistics.median(eager) / statistics.median(form))
+        each = [a / b for a, b in zip(eager, form, strict=True)]
+        low, _, high = statistics.quantiles(each, n=4) if len(each) > 1 else (made, made, made)
+        made.spread = (high - low) / 2
+        return made
+
+
+def features() -> str:
+    """What the processor has that matters here."""
+    try:
+        flags = set(Path("/proc/cpuinfo").read_text().split())
+    except OSError:
+        return "unknown processor"
+    known = {"amx_bf16": "AMX", "avx512_bf16": "AVX512-BF16", "avx512_fp16": "AVX512-FP16"}
+    return (
+        ", ".join(name for flag, name in known.items() if flag in flags) or "no bfloat16 of its own"
+    )
 
 
 def measure(name: str, forms: list[str], rounds: int, under: Under) -> dict[str, float | str]:
@@ -195,9 +240,9 @@ def measure(name: str, forms: list[str], rounds: int, under: Under) -> dict[str,
         turn = number % len(runs)  # each form comes after every other
         for form in [*list(runs)[turn:], *list(runs)[:turn]]:
             seconds[form].append(timed(runs[form], x, 1 if form == LIMIT else calls, under))
-    median = {form: statistics.median(taken) for form, taken in seconds.items()}
-    median[LIMIT] *= count.get_total_flops() / (2 * MATRIX**3)
-    found.update({form: median[EAGER] / taken for form, taken in median.items()})
+    share = count.get_total_flops() / (2 * MATRIX**3)
+    seconds[LIMIT] = [taken * share for taken in seconds[LIMIT]]
+    found.update({form: Ratio.of(seconds[EAGER], taken) for form, taken in seconds.items()})
     return {form: found[form] for form in [*forms, LIMIT]}
 
 
@@ -246,6 +291,12 @@ def sizes(names: list[str], under: Under) -> None:
         print(f"{name:28}{size(reduced) / size(full):8.3f}", flush=True)
 
 
+def cell(found: float | str) -> str:
+    if isinstance(found, Ratio):
+        return f"{found:.2f} +-{found.spread:.2f}"
+    return f"{found:.2f}" if isinstance(found, float) else "fails"
+
+
 def table(results: dict[str, dict[str, float | str]]) -> str:
     """A line a form, a column a model."""
     names = list(results)
@@ -256,10 +307,7 @@ def table(results: dict[str, dict[str, float | str]]) -> str:
     ]
     for form in results[names[0]]:
         cells = [results[name][form] for name in names]
-        lines.append(
-            f"{form:28}"
-            + "".join(f"{f'{c:.2f}' if isinstance(c, float) else 'fails':>15}" for c in cells)
-        )
+        lines.append(f"{form:28}" + "".join(f"{cell(c):>15}" for c in cells))
     return "\n".join(lines)
 
 
@@ -272,7 +320,10 @@ def main() -> None:
     parser.add_argument("--chart", type=Path, help="draw the table there, as a PNG")
     parser.add_argument("--first", nargs=2, metavar=("MODEL", "FORM"), help=argparse.SUPPRESS)
     parser.add_argument("--only", choices=("speed", "size", "first"))
+    parser.add_argument("--threads", type=int, help="of PyTorch's; all of them if left out")
     options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
     under = Under(options.device, torch.bfloat16 if options.device == "cpu" else torch.float16)
     names = [name for name in CASES if options.model in name]
     forms = [form for form in FORMS if form == EAGER or options.form in form]
@@ -284,7 +335,11 @@ def main() -> None:
             return
         if options.only in (None, "speed"):
             results = {name: measure(name, forms, options.rounds, under) for name in names}
-            print("times as fast as eager autocast; matrix rate: as its matrix products could be\n")
+            where = f"{torch.get_num_threads()} threads, {features()}"
+            if options.device == "cuda":
+                where = torch.cuda.get_device_name()
+            print(f"{where}: times as fast as eager autocast, half the distance of the quartiles;")
+            print("matrix rate: as its matrix products could be\n")
             print(table(results))
             for name, found in results.items():
                 for form, result in found.items():

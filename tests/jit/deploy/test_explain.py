@@ -201,6 +201,9 @@ def test_weights_of_a_frozen_module() -> None:
     assert qkv.users[0].file.endswith("linear.py")
     assert "float16" in str(jit_amp.explain(frozen, (x,))).split("weights: ")[1]
     assert jit_amp.explain(model, (x,)).weights == ()
+    bf16 = jit_amp.script(nn.Linear(8, 24).eval(), autocast=torch.autocast("cpu", torch.bfloat16))
+    for_server = jit_amp.freeze(bf16, example_inputs=(x,), target="server")
+    assert (24, 8) in [each.shape for each in jit_amp.explain(for_server, (x,)).weights]
 
 
 def test_nothing_of_the_object_changes() -> None:
