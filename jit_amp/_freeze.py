@@ -23,6 +23,7 @@ def freeze(
     example_inputs: Any = None,
     example_kwarg_inputs: Mapping[str, Any] | None = None,
     target: Literal["portable", "server"] = "portable",
+    check_inputs: bool = True,
 ) -> Any:
     """Freezes a module, as ``torch.jit.freeze`` does, with its autocast scopes resolved.
 
@@ -47,9 +48,15 @@ def freeze(
             ``"server"``: in PyTorch for x86, which has operators that compute an activation in the
             convolution or linear layer before it. They are used where the processor computes in the
             dtype, and results are rounded once less.
+        check_inputs: whether the artefact starts with a check of its inputs. Without it nothing
+            about them is taken for granted, neither from examples nor from what the weights
+            demand: each cast asks at run time for its tensor's dtype and device, as eager does.
+            So examples cannot be given. It is for tools that cannot read the check; most of them
+            are reached through ``torch.export``, where the check does no harm (docs/engines.md).
 
     Raises:
-        ValueError: an unknown target, or ``"server"`` with ``optimize_numerics=False``.
+        ValueError: an unknown target, ``"server"`` with ``optimize_numerics=False``, or examples
+            with ``check_inputs=False``.
         AutocastError: a scope that cannot be known when compiling, or an operator in a scope that
             cannot be exported, with the line.
         TypeError: an example does not fit ``forward``; its signature is in the message.
@@ -63,13 +70,23 @@ def freeze(
             "optimize_numerics=True"
         )
     scripted, examples = _taken(mod, example_inputs, example_kwarg_inputs)
+    if examples and not check_inputs:
+        raise ValueError(
+            "jit_amp.freeze: what examples tell holds only where the artefact checks its inputs: "
+            "leave out either the examples or check_inputs=False"
+        )
     if not _C.has_scopes(scripted._c):
         _C.check_examples(scripted._c, examples)
         frozen = _original.freeze(scripted, preserved_attrs, optimize_numerics)
         _C.lower_where_it_is(frozen._c)  # for calls under an ambient autocast
         return frozen
     frozen = _C.freeze_module(
-        scripted._c, list(preserved_attrs or []), examples, optimize_numerics, target == "server"
+        scripted._c,
+        list(preserved_attrs or []),
+        examples,
+        optimize_numerics,
+        target == "server",
+        check_inputs,
     )
     if target == "server" and examples:
         _pack(frozen, examples[0])
