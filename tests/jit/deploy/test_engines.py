@@ -5,6 +5,11 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +48,9 @@ def test_it_runs_or_is_known_not_to(engine: str, model: str, dtype: str, tmp_pat
     refused = engine == "onnx" and dtype == "bfloat16"  # no kernels for the CPU
     work = tmp_path / f"{model}-{dtype}"
     work.mkdir()
-    for route, run in importlib.import_module(f"engines.{engine}").ROUTES.items():
+    for route, convert in importlib.import_module(f"engines.{engine}").ROUTES.items():
         try:
-            result = run(artefact, x, work)
+            result = convert(artefact, x, work)
         except common.Refused as why:
             assert refused, f"{route}: {why}"
             continue
@@ -157,3 +162,57 @@ def test_what_triton_cannot_have_is_refused(
     with pytest.raises(error, match=message):
         write_repository(tmp_path, name, frozen, inputs)
     assert not list(tmp_path.iterdir())
+
+
+@functools.cache
+def how_tos() -> dict[str, str]:
+    """The Python of docs/engines.md, by heading."""
+    text = (Path(__file__).parents[3] / "docs" / "engines.md").read_text()
+    found = re.findall(r"^## ([^\n]+)\n(?:(?!^## ).)*?^```python\n(.*?)^```$", text, re.M | re.S)
+    return dict(found)
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the how-tos begin with, and torch.export's form of it."""
+    folder = tmp_path_factory.mktemp("net")
+    for heading in ("Before you start", "torch.export"):
+        run(heading, folder)
+    return folder
+
+
+def run(heading: str, folder: Path) -> None:
+    (folder / "how_to.py").write_text(how_tos()[heading])
+    path = str(Path(jit_amp.__file__).parents[1])
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "how_to.py"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("heading", "package"),
+    [
+        ("AOTInductor", "torch"),
+        ("ExecuTorch", "executorch"),
+        ("ONNX", "onnxruntime"),
+        ("OpenVINO", "openvino"),
+        ("Core ML", "coremltools"),
+        ("Triton Inference Server", "torch"),
+    ],
+)
+def test_the_how_tos_run(heading: str, package: str, net: Path) -> None:
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    run(heading, net)
+
+
+def test_each_how_to_is_run() -> None:
+    (mark,) = (mark for mark in test_the_how_tos_run.pytestmark if mark.name == "parametrize")
+    assert {heading for heading, _ in mark.args[1]} | {"Before you start", "torch.export"} == set(
+        how_tos()
+    )
