@@ -51,8 +51,8 @@ def freeze(
         check_inputs: whether the artefact starts with a check of its inputs. Without it nothing
             about them is taken for granted, neither from examples nor from what the weights
             demand: each cast asks at run time for its tensor's dtype and device, as eager does.
-            So examples cannot be given. It is for tools that cannot read the check; most of them
-            are reached through ``torch.export``, where the check does no harm (docs/engines.md).
+            So examples cannot be given. The artefact then takes all that eager takes. It is no
+            easier to convert for another engine: docs/engines.md says what is.
 
     Raises:
         ValueError: an unknown target, ``"server"`` with ``optimize_numerics=False``, or examples
