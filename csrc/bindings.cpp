@@ -244,14 +244,14 @@ PYBIND11_MODULE(_C, m) {
   m.def("check_examples", [](const Module& module, const std::vector<py::tuple>& examples) {
     (void)stacks_of(module, examples);
   });
-  m.def("freeze_module",
-        [](const Module& module, const std::vector<std::string>& preserved_attrs,
-           const std::vector<py::tuple>& examples, bool optimize_numerics, bool for_server) {
-          return warning_in_python([&] {
-            return jit_amp::freeze(module, preserved_attrs, stacks_of(module, examples),
-                                   {optimize_numerics, for_server});
-          });
-        });
+  m.def("freeze_module", [](const Module& module, const std::vector<std::string>& preserved_attrs,
+                            const std::vector<py::tuple>& examples, bool optimize_numerics,
+                            bool for_server, bool check_inputs) {
+    return warning_in_python([&] {
+      return jit_amp::freeze(module, preserved_attrs, stacks_of(module, examples),
+                             {optimize_numerics, for_server, check_inputs});
+    });
+  });
   py::class_<jit_amp::Packable>(m, "Packable")
       .def_readonly("weight", &jit_amp::Packable::weight)
       .def_readonly("plan", &jit_amp::Packable::plan);

@@ -31,6 +31,7 @@ def freeze_module(
     examples: list[tuple[Any, ...]],
     optimize_numerics: bool,
     for_server: bool,
+    check_inputs: bool,
 ) -> ScriptModule: ...
 
 class Packable:

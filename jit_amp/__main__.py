@@ -27,6 +27,7 @@ from torch import Tensor, nn
 import jit_amp
 from jit_amp import policy
 from jit_amp._explain import Place, place_of
+from jit_amp._triton import write_repository
 from jit_amp._values import fresh, leaves
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -174,7 +175,14 @@ def run_freeze(given: argparse.Namespace) -> int:
     [model], inputs = _loaded(given, given.model)
     with _step("freezing"), torch.no_grad():
         scoped = _scoped(model, given.autocast, given.device)
-        frozen = jit_amp.freeze(scoped, example_inputs=inputs if given.input else None)
+        examples = inputs if given.input else None
+        frozen = jit_amp.freeze(scoped, example_inputs=examples, target=given.target)
+    if given.triton:
+        if not given.input:
+            raise Mistaken("--triton needs --input: the configuration has its dtypes")
+        write_repository(given.output.parent, given.output.name, frozen, inputs)
+        print(f"{given.output}: a model of Triton's, with config.pbtxt and 1/model.pt")
+        return 0
     if given.lite:
         frozen._save_for_lite_interpreter(str(given.output))
     else:
@@ -338,7 +346,12 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("model")
     takes_inputs(made)
     made.add_argument("--output", type=Path, required=True)
-    made.add_argument("--lite", action="store_true", help="for the lite interpreter, on phones")
+    made.add_argument("--target", choices=["portable", "server"], default="portable")
+    form = made.add_mutually_exclusive_group()
+    form.add_argument("--lite", action="store_true", help="for the lite interpreter, on phones")
+    form.add_argument(
+        "--triton", action="store_true", help="a folder for the model repository of Triton"
+    )
 
     made = command("verify", run_verify, "whether two models give the same")
     made.add_argument("first")

@@ -23,6 +23,7 @@ def freeze(
     example_inputs: Any = None,
     example_kwarg_inputs: Mapping[str, Any] | None = None,
     target: Literal["portable", "server"] = "portable",
+    check_inputs: bool = True,
 ) -> ScriptModule:
     """Freezes a module, as ``torch.jit.freeze`` does, with its autocast scopes resolved.
 
@@ -52,13 +53,19 @@ def freeze(
             convolution or linear layer before it. They are used where the processor computes in the
             dtype, and results are rounded once less. Weights are kept in the layout that is best
             for the shapes of the first example; calls with other shapes are slower.
+        check_inputs: whether the artefact starts with a check of its inputs. Without it nothing
+            about them is taken for granted, neither from examples nor from what the weights
+            demand: each cast asks at run time for its tensor's dtype and device, as eager does.
+            So examples cannot be given. The artefact then takes all that eager takes. It is no
+            easier to convert for another engine: docs/engines.md says what is.
 
     Returns:
         ScriptModule: frozen. Where an input is not like the examples, a call of it raises
             ``torch.jit.Error``, which names the argument.
 
     Raises:
-        ValueError: an unknown target, or ``"server"`` with ``optimize_numerics=False``.
+        ValueError: an unknown target, ``"server"`` with ``optimize_numerics=False``, or examples
+            with ``check_inputs=False``.
         AutocastError: a scope that cannot be known when compiling, or an operator in a scope that
             cannot be exported; the text has the line.
         TypeError: an example does not fit ``forward``, whose signature is in the message; or an
@@ -74,7 +81,13 @@ def freeze(
             "jit_amp.freeze: target='server' rounds otherwise than eager: it needs "
             "optimize_numerics=True"
         )
+    _check.flag("check_inputs", check_inputs)
     scripted, examples = _taken("freeze", mod, example_inputs, example_kwarg_inputs)
+    if examples and not check_inputs:
+        raise ValueError(
+            "jit_amp.freeze: what examples tell holds only where the artefact checks its inputs: "
+            "leave out either the examples or check_inputs=False"
+        )
     _check_preserved(scripted, preserved)
     if not _C.has_scopes(scripted._c):
         _C.check_examples(scripted._c, examples)
@@ -82,7 +95,12 @@ def freeze(
         _C.lower_where_it_is(plain._c)  # for calls under an ambient autocast
         return plain
     frozen = _C.freeze_module(
-        scripted._c, preserved, examples, bool(optimize_numerics), target == "server"
+        scripted._c,
+        preserved,
+        examples,
+        bool(optimize_numerics),
+        target == "server",
+        bool(check_inputs),
     )
     if target == "server" and examples:
         _pack(frozen, examples[0])

@@ -46,9 +46,12 @@ bool run_mark_loops(Context& c) { return mark_loops(*c.graph); }
 
 bool run_remove_list_mutation(Context& c) { return torch::jit::RemoveListMutation(c.graph); }
 
-// What is known of a call's arguments: from examples, or from what would fail without it.
+// What is known of a call's arguments: from examples, or from what would fail without it. Nothing
+// where the artefact has no check of it.
 bool run_inputs(Context& c) {
-  c.inputs = c.examples.empty() ? expected_inputs(c.graph) : inputs_of(*c.graph, c.examples);
+  if (c.check_inputs) {
+    c.inputs = c.examples.empty() ? expected_inputs(c.graph) : inputs_of(*c.graph, c.examples);
+  }
   for (size_t i = 0; i < c.inputs.size(); ++i) {
     if (!c.graph->inputs()[i]->hasUses()) {  // nothing is taken for granted of it, or checked
       c.inputs[i] = {};

@@ -119,6 +119,7 @@ Decided decided(const Module& module, const std::vector<std::string>& preserved_
     context.is_alone = kept.size() == 1;
     context.optimize_numerics = options.optimize_numerics;
     context.for_server = options.for_server;
+    context.check_inputs = options.check_inputs;
     context.graph = function->graph();
     context.phase = Phase::exported;
     if (method.path.empty() && method.name == "forward") {

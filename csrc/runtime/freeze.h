@@ -18,7 +18,8 @@ namespace jit_amp {
 // What an artefact is made for, besides its examples.
 struct FreezeOptions {
   bool optimize_numerics = true;
-  bool for_server = false;  // may have operators that only builds for x86 have
+  bool for_server = false;   // may have operators that only builds for x86 have
+  bool check_inputs = true;  // else it has no check of them, and nothing is taken for granted
 };
 
 // `examples` are stacks of arguments of forward, without self. Throws AutocastError for what cannot

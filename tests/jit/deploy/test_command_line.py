@@ -139,6 +139,22 @@ def test_freeze_and_verify(capsys: Any) -> None:
     assert run(capsys, "verify", "models:Scoped", "a.pt", "--input", "inputs.pt")[0] == 0
 
 
+def test_for_a_server(capsys: Any) -> None:
+    given = ["--input", "float32[2,8]"]
+    server = [*given, "--target", "server", "--output", "server.pt"]
+    assert run(capsys, "freeze", "models:Scoped", *server)[0] == 0
+    assert run(capsys, "verify", "models:Scoped", "server.pt", *given)[0] == 0
+    half = ["--autocast", "fp16", *given, "--triton", "--output", "repository/net"]
+    status, _, said = run(capsys, "freeze", "models:factory", *half)
+    assert (status, "has no" in said, "float16" in said) == (0, False, False)
+    config = Path("repository/net/config.pbtxt").read_text()
+    assert 'name: "net"' in config
+    assert "TYPE_FP16" in config
+    assert torch.jit.load("repository/net/1/model.pt")(torch.rand(2, 8)).dtype == torch.float16
+    status, _, said = run(capsys, "freeze", "models:factory", "--triton", "--output", "r/n")
+    assert (status, "--triton needs --input" in said) == (2, True)
+
+
 def test_what_verify_takes_for_different(capsys: Any) -> None:
     given = ["--input", "float32[3,4]", "--json"]
     status, out, _ = run(capsys, "verify", "models:Largest", "models:Smallest", *given)

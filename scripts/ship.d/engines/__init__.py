@@ -1,0 +1,1 @@
+"""A file per engine: its `ROUTES` are the ways there, by name."""
