@@ -17,22 +17,6 @@ namespace {
 
 using namespace torch::jit;
 
-// What c10::TensorImpl's suggest_memory_format does, from c10/core/MemoryFormat.h.
-const std::string kHasChannelsLast = R"(
-def has_channels_last(x: Tensor) -> bool:
-    found = False
-    if not x.is_contiguous() and x.dim() == 4:
-        sizes = x.size()
-        strides = x.stride()
-        found = strides[1] != 0
-        least = 0
-        for d in [1, 3, 2, 0]:
-            if sizes[d] == 0 or strides[d] < least or (d == 0 and least == strides[1]):
-                found = False
-            least = strides[d] * max(sizes[d], 1)
-    return found
-)";
-
 // Their results have the layout of their operands, and as many dimensions.
 const std::unordered_set<std::string_view>& keeping() {
   static const auto& names = *new std::unordered_set<std::string_view>{
@@ -221,12 +205,13 @@ class Chains {
            (use.user->owningBlock() == graph_.block() && is_global_mean(use.user));
   }
 
-  // Whether all tensors that the node takes are of the chains, or constants: the layout of anything
-  // else is not known, and would be part of the result's.
+  // Whether all tensors that the node takes are of the chains, or constants of no more dimensions:
+  // the layout of anything else is not known, and would be part of the result's.
   bool has_no_other(const Node* node) const {
     return std::all_of(node->inputs().begin(), node->inputs().end(), [&](const Value* input) {
-      return values_.count(input) || input->node()->kind() == prim::Constant ||
-             !holds_tensors(input);
+      const at::Tensor* constant = tensor_in(input->node());
+      return values_.count(input) || !holds_tensors(input) || (constant && constant->dim() <= 4) ||
+             input->mustBeNone();
     });
   }
 
@@ -294,13 +279,20 @@ class Chains {
     return true;
   }
 
-  // Whether the convolution's input has channels last as eager's convolution sees it.
+  // Whether the convolution's input has channels last as eager's convolution sees it, from
+  // c10/core/MemoryFormat.h: the stride of a channel is the least, and that of a column the next.
+  // Said without a branch, which other engines' converters could not read.
   Value* was_given_so(Node* convolution) {
     Value*& known = given_[convolution];
     if (!known) {
       const WithInsertPoint here(convolution);
-      const auto body = definition(kHasChannelsLast, "has_channels_last");
-      known = insertGraph(graph_, *body, {convolution->input(0)}).at(0);
+      Value* x = convolution->input(0);
+      const auto stride = [&](int64_t dim) { return graph_.insert(aten::stride, {x, dim}); };
+      const auto both = [&](Value* a, Value* b) { return graph_.insert(aten::__and__, {a, b}); };
+      Value* is_default = graph_.insert(Symbol::aten("is_contiguous"), {x});
+      known = both(graph_.insert(aten::__not__, {is_default}),
+                   both(graph_.insert(aten::eq, {stride(-3), 1}),
+                        graph_.insert(aten::ge, {stride(-2), stride(-1)})));
     }
     return known;
   }
@@ -308,20 +300,19 @@ class Chains {
   // `value` in the layout that eager would have given it, before the node: it has that already
   // where the inputs were given with channels last.
   Value* as_eagers(Value* value, Node* before) {
-    Value* is_so = nullptr;
+    std::vector<Value*> given;
     for (Node* entry : values_.at(value)) {
-      Value* given = was_given_so(entry);
-      const WithInsertPoint here(before);
-      is_so = is_so ? graph_.insert(aten::__and__, {is_so, given}) : given;
+      given.push_back(was_given_so(entry));
     }
     const WithInsertPoint here(before);
-    Node* choice = graph_.insertNode(graph_.create(prim::If, {is_so}, 1));
-    choice->output()->setType(value->type());
-    choice->addBlock()->registerOutput(value);
-    Block* converting = choice->addBlock();
-    const WithInsertPoint inside(converting);
-    converting->registerOutput(graph_.insert(aten::contiguous, {value}));
-    return choice->output();
+    constexpr int64_t kDims = 4;
+    Value* is_so = graph_.insert(aten::eq, {graph_.insert(aten::dim, {value}), kDims});
+    for (Value* each : given) {
+      is_so = graph_.insert(aten::__and__, {is_so, each});
+    }
+    const auto last = static_cast<int64_t>(at::MemoryFormat::ChannelsLast);
+    Value* format = graph_.insert(aten::mul, {graph_.insert(aten::Int, {is_so}), last});
+    return graph_.insert(aten::contiguous, {value}, {NamedValue("memory_format", format)});
   }
 
   Graph& graph_;

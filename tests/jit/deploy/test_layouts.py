@@ -181,7 +181,7 @@ def test_a_server_needs_numerics_and_a_known_name() -> None:
     model = nn.Linear(2, 2).eval()
     with pytest.raises(ValueError, match="needs optimize_numerics=True"):
         jit_amp.freeze(model, None, False, target="server")
-    with pytest.raises(ValueError, match="'portable' or 'server', not 'phone'"):
+    with pytest.raises(ValueError, match="target: 'phone' is none of 'portable', 'server'"):
         jit_amp.freeze(model, target="phone")  # type: ignore[arg-type]
 
 

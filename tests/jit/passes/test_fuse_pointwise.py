@@ -53,7 +53,7 @@ def test_fused(layer: str, weight: Tensor, shape: tuple[int, ...], activation: s
         f"%z : Tensor = {activation}",
         "return (%z)",
     )
-    graph, before = check("fuse_pointwise", text, weight), parse(text, weight)
+    graph, before = check("fuse_pointwise", text, weight, exported=True), parse(text, weight)
     x = torch.randn(shape).bfloat16()
     for given in (x, x[:0], x[0]):
         actual, expected = (values_of(g, given.clone())[0] for g in (graph, before))
@@ -68,7 +68,7 @@ def test_an_activation_of_what_has_another_user_stays() -> None:
         "%z : Tensor = aten::relu(%y)",
         "return (%y, %z)",
     )
-    check("fuse_pointwise", text, matrix())
+    check("fuse_pointwise", text, matrix(), exported=True)
 
 
 def test_a_number_that_is_not_known_stays() -> None:
@@ -79,7 +79,7 @@ def test_a_number_that_is_not_known_stays() -> None:
         "%z : Tensor = aten::leaky_relu(%y, %s)",
         "return (%z)",
     )
-    graph = check("fuse_pointwise", text, matrix())
+    graph = check("fuse_pointwise", text, matrix(), exported=True)
     assert str(graph).count("aten::leaky_relu") == 1
 
 
@@ -93,4 +93,10 @@ def test_a_number_that_is_not_known_stays() -> None:
     ids=["float32", "default layout", "mm"],
 )
 def test_left_alone(layer: str, weight: Tensor) -> None:
-    unchanged("fuse_pointwise", case(layer, "%z : Tensor = aten::relu(%y)", "return (%z)"), weight)
+    text = case(layer, "%z : Tensor = aten::relu(%y)", "return (%z)")
+    unchanged("fuse_pointwise", text, weight, exported=True)
+
+
+def test_phones_have_none_of_it() -> None:
+    text = case(LINEAR, "%z : Tensor = aten::relu(%y)", "return (%z)")
+    unchanged("fuse_pointwise", text, matrix())
