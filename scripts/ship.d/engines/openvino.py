@@ -1,9 +1,11 @@
 """OpenVINO on the CPU, by its front end for TorchScript.
 
 That one drops the artefact's check of its inputs, and takes arrays of any dtype: the inputs' types
-are those given here, and they have to be the artefact's. `share_weights=False`, or the constant of a
-bfloat16 weight with channels last points to a copy that is gone. Its CPU plug-in computes in bfloat16 where
-the CPU can, whatever the model's dtype, unless it is told otherwise.
+are those given here, and they have to be the artefact's. With shared weights, the constant of a
+bfloat16 weight with channels last points to a copy that is gone.
+
+Its CPU plug-in computes in bfloat16 where the CPU can, whatever the model has, unless it is told
+otherwise.
 
 Not by the front end for torch.export: it fails on a slice of everything, as in `x[:, 0]`.
 """
