@@ -1,8 +1,11 @@
 """OpenVINO on the CPU, by its front end for TorchScript.
 
 That one drops the artefact's check of its inputs, and takes arrays of any dtype: the inputs' types
-are those given here, and they have to be the artefact's. Its CPU plug-in computes in bfloat16 where
-the CPU can, whatever the model's dtype, unless it is told otherwise.
+are those given here, and they have to be the artefact's. With shared weights, the constant of a
+bfloat16 weight with channels last points to a copy that is gone.
+
+Its CPU plug-in computes in bfloat16 where the CPU can, whatever the model has, unless it is told
+otherwise.
 
 Not by the front end for torch.export: it fails on a slice of everything, as in `x[:, 0]`.
 """
@@ -35,7 +38,9 @@ def compiled(
     artefact: Any, x: Tensor, work: Path, options: dict[str, Any]
 ) -> openvino.CompiledModel:
     shape = openvino.PartialShape([-1, *x.shape[1:]])
-    model = openvino.convert_model(artefact, input=[(shape, openvino.Type.f32)])
+    model = openvino.convert_model(
+        artefact, input=[(shape, openvino.Type.f32)], share_weights=False
+    )
     openvino.save_model(model, work / "model.xml", compress_to_fp16=False)
     return openvino.Core().compile_model(work / "model.xml", "CPU", options)
 
