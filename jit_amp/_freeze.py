@@ -38,9 +38,8 @@ def freeze(
         mod: a module in eval mode. It stays as it is.
         preserved_attrs: attributes and methods to keep besides ``forward``.
         optimize_numerics: whether batch norms, and arithmetic with numbers, are folded into
-            convolutions and linear layers before the weights are rounded, and whether convolutions
-            compute with channels last. Results then differ from eager's by about a rounding; with
-            False they are the same.
+            convolutions and linear layers before the weights are rounded. Results then differ from
+            eager's by about a rounding; with False they are the same.
         example_inputs (tuple | Tensor | dict | list | None): a tuple of the arguments of
             ``forward``; or a tensor, if that is the only argument; or a dictionary of arguments by
             name; or a list of any of these, for several examples. Tensors may stand in lists,
@@ -51,8 +50,9 @@ def freeze(
         target: where the artefact will run. ``"portable"``: everywhere, phones included.
             ``"server"``: in PyTorch for x86, which has operators that compute an activation in the
             convolution or linear layer before it. They are used where the processor computes in the
-            dtype, and results are rounded once less. Weights are kept in the layout that is best
-            for the shapes of the first example; calls with other shapes are slower.
+            dtype. Results are rounded once less, and convolutions compute with channels last.
+            Weights are kept in the layout that is best for the shapes of the first example; calls
+            with other shapes are slower.
         check_inputs: whether the artefact starts with a check of its inputs. Without it nothing
             about them is taken for granted, neither from examples nor from what the weights
             demand: each cast asks at run time for its tensor's dtype and device, as eager does.

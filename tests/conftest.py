@@ -51,6 +51,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure() -> None:
+    """Keeps the functions that PyTorch's compiler knows by their addresses.
+
+    torch.export registers some that are freed; a later object at the same address, such as an
+    attribute of a module, would be taken for one.
+    """
+    import torch.jit._builtins as builtins  # not before devices are pretended
+
+    original, kept = builtins._register_builtin, []
+
+    def register(function: object, operator: str) -> None:
+        kept.append(function)
+        original(function, operator)
+
+    builtins._register_builtin = register
+
+
 @pytest.fixture
 def layouts(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("--layouts"))

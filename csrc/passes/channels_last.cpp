@@ -127,8 +127,7 @@ using Entries = std::vector<Node*>;
 
 class Chains {
  public:
-  Chains(Graph& graph, bool for_any) : graph_(graph) {
-    bool follow_one_another = for_any;
+  explicit Chains(Graph& graph) : graph_(graph) {
     for (Node* node : graph.nodes()) {
       const bool computes_so = can_compute_so(node);
       if (!computes_so && !(keeps_layout(node) && has_no_other(node))) {
@@ -136,7 +135,6 @@ class Chains {
       }
       keeps_.insert(node);
       Entries entries = entries_of(node);
-      follow_one_another |= computes_so && !entries.empty();
       if (computes_so) {
         convolutions_.push_back(node);
         if (!values_.count(node->input(0))) {
@@ -149,9 +147,6 @@ class Chains {
           order_.push_back(output);
         }
       }
-    }
-    if (!follow_one_another) {
-      convolutions_.clear();
     }
   }
 
@@ -327,8 +322,8 @@ class Chains {
 
 }  // namespace
 
-bool channels_last(const std::shared_ptr<Graph>& graph, bool for_any) {
-  Chains chains(*graph, for_any);
+bool channels_last(const std::shared_ptr<Graph>& graph) {
+  Chains chains(*graph);
   if (chains.empty()) {
     return false;
   }

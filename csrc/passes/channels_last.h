@@ -1,4 +1,4 @@
-// channels_last: convolutions that follow one another compute with channels last.
+// channels_last: convolutions compute with channels last.
 //
 // oneDNN, PyTorch's convolutions on a CPU, computes in a layout of its own. Between it and the
 // default layout each convolution converts its input, its weight and its result, and often takes
@@ -13,7 +13,8 @@
 // the default layout only. Where that cannot be said without losing what is written through a view,
 // the graph stays as it is.
 //
-// For artefacts whose numerics may be optimised. Loops must be marked.
+// For artefacts that are frozen with target="server", because other engines' converters have been
+// seen to misread such weights. Loops must be marked.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>
@@ -22,8 +23,7 @@
 
 namespace jit_amp {
 
-// Returns whether the graph changed. `for_any`: also for a convolution that no other follows, which
-// by itself is not faster so, but can be fused (fuse_pointwise.h).
-bool channels_last(const std::shared_ptr<torch::jit::Graph>& graph, bool for_any);
+// Returns whether the graph changed.
+bool channels_last(const std::shared_ptr<torch::jit::Graph>& graph);
 
 }  // namespace jit_amp

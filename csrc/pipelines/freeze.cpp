@@ -106,13 +106,9 @@ bool run_optimize_frozen_graph(Context& c) {
 
 bool run_share_parts(Context& c) { return share_parts(c.graph); }
 
-bool run_channels_last(Context& c) {
-  return c.optimize_numerics && channels_last(c.graph, c.for_server);
-}
+bool run_channels_last(Context& c) { return c.for_server && channels_last(c.graph); }
 
-bool run_fuse_pointwise(Context& c) {
-  return c.optimize_numerics && c.for_server && fuse_pointwise(*c.graph);
-}
+bool run_fuse_pointwise(Context& c) { return c.for_server && fuse_pointwise(*c.graph); }
 
 bool run_keep_addmm(Context& c) { return keep_addmm(*c.graph); }
 

@@ -41,7 +41,7 @@ def inputs() -> list[tuple[Tensor, Tensor]]:
 
 def assert_as_before(text: str, tensors: tuple[Tensor, ...]) -> None:
     """The same values, up to the order of sums, with the same strides."""
-    changed = check("channels_last", text, *tensors)
+    changed = check("channels_last", text, *tensors, exported=True)
     assert all(
         node.t("value").is_contiguous(memory_format=torch.channels_last)
         for node in changed.findAllNodes("prim::Constant")
@@ -85,10 +85,21 @@ def test_before_a_view_and_before_what_only_reads() -> None:
     assert_as_before(text, (weight(), weight()))
 
 
+def test_another_tensors_layout_would_be_the_results() -> None:
+    text = case(
+        FIRST,
+        "# CHECK: [[A:%[0-9]+]] : Tensor = aten::contiguous",
+        "# CHECK-NEXT: aten::add(%z, [[A]]",
+        "%b : Tensor = aten::add(%z, %a, %1)",
+        SECOND,
+        "return (%c)",
+    )
+    check("channels_last", text, weight(), weight(), exported=True)
+
+
 @pytest.mark.parametrize(
     ("why", "lines", "tensors"),
     [
-        ("no other follows", (FIRST, "return (%a)"), (weight(), weight())),
         (
             "float32, as outside a scope",
             (FIRST, "%b : Tensor = aten::relu(%a)", SECOND, "return (%c)"),
@@ -133,13 +144,8 @@ def test_before_a_view_and_before_what_only_reads() -> None:
             ),
             (weight(), weight()),
         ),
-        (
-            "another tensor's layout would be the result's",
-            (FIRST, "%b : Tensor = aten::add(%z, %a, %1)", SECOND, "return (%c)"),
-            (weight(), weight()),
-        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_left_alone(why: str, lines: tuple[str, ...], tensors: tuple[Tensor, ...]) -> None:
-    unchanged("channels_last", case(*lines), *tensors)
+    unchanged("channels_last", case(*lines), *tensors, exported=True)
