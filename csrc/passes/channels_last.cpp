@@ -109,8 +109,9 @@ bool can_compute_so(const Node* node) {
   return weight && weight->dim() == 4 && weight->device().is_cpu() &&
          weight->layout() == at::kStrided && weight->scalar_type() == at::kBFloat16 &&
          weight->numel() && weight->suggest_memory_format() == at::MemoryFormat::Contiguous &&
-         std::all_of(uses.begin(), uses.end(), [](const Use& use) {
-           return use.user->kind() == aten::conv2d && use.offset == 1;
+         std::all_of(uses.begin(), uses.end(), [&](const Use& use) {
+           return use.user->kind() == aten::conv2d && use.offset == 1 &&
+                  use.user->owningBlock() == node->owningBlock();
          });
 }
 

@@ -101,11 +101,13 @@ class Fuser {
     const auto is = [&](Symbol what, int64_t expected) {
       return graph_.insert(aten::eq, {graph_.insert(what, {x}), expected});
     };
-    Value* fits = graph_.insert(
-        aten::__and__, {supported, is(prim::dtype, static_cast<int64_t>(weight.scalar_type()))});
+    const auto both = [&](Value* a, Value* b) { return graph_.insert(aten::__and__, {a, b}); };
+    Value* fits = both(supported, is(prim::dtype, static_cast<int64_t>(weight.scalar_type())));
     if (!is_linear) {
-      fits = graph_.insert(aten::__and__, {fits, is(aten::dim, weight.dim())});
+      fits = both(fits, is(aten::dim, weight.dim()));
     }
+    Value* has_gradient = graph_.insert(prim::requires_grad, {x});
+    fits = both(fits, graph_.insert(aten::__not__, {has_gradient}));
     Node* choice = graph_.insertNode(graph_.create(prim::If, {fits}, 1));
     choice->setSourceRange(layer->sourceRange());
     choice->output()->copyMetadata(result);

@@ -9,8 +9,9 @@
 // (pack_weights.h).
 //
 // Which processor will run the artefact is not known when it is frozen: it asks
-// `mkldnn::_is_mkldnn_bf16_supported` first, and does what it did before where the answer is no,
-// and for an input without a batch.
+// `mkldnn::_is_mkldnn_bf16_supported` first, and does what it did before where the answer is no. So
+// it does for an input without a batch, and for one that requires grad: these operators have no
+// derivative.
 //
 // Convolutions are those that channels_last has made to give channels last: fused ones always do,
 // where their weight is packed. So it must run after channels_last. For artefacts that are frozen

@@ -55,6 +55,7 @@ TAILS = {
     "written to later": "c = self.third(b)\nb.add_(1)\nreturn c, b",
     "made larger": "return F.interpolate(F.pad(b, (1, 1)), scale_factor=2.0), F.max_pool2d(b, 2)",
     "in a branch": "if x.size(0) > 1:\n    b = self.third(b)\nelse:\n    b = b[:, :4]\nreturn b",
+    "in a branch too": "c = self.third(b)\nif x.size(0) > 1:\n    c = self.third(b)\nreturn c",
     "in a loop": "for _ in range(2):\n    b = self.third(b).relu()\nreturn b",
     "with what has more dimensions": "return b + torch.ones(2, 1, 1, 1, 1)",
 }
@@ -234,6 +235,21 @@ def test_activations(activation: nn.Module) -> None:
             if name != "another size":  # the linear layer's
                 assert_near(call, model, change(x), name)
     assert_near(frozen, model, x[..., :5, :], "another height")
+
+
+def test_gradients_of_inputs() -> None:
+    """The fused operators have no derivative."""
+    torch.manual_seed(0)
+    model, x = Activations(nn.SiLU()).eval().requires_grad_(False), torch.randn(2, 3, 8, 8)
+    frozen = jit_amp.freeze(model, example_inputs=(x,), target="server")
+    assert "_convolution_pointwise" in str(frozen.graph)
+    gradients = []
+    for call in (model, frozen, frozen, frozen):
+        given = x.clone().requires_grad_()
+        call(given).float().sum().backward()
+        gradients.append(given.grad)
+    for gradient in gradients[1:]:
+        torch.testing.assert_close(gradient, gradients[0], rtol=0.05, atol=0.05)
 
 
 def test_weights_stand_in_the_file_once(tmp_path: Path) -> None:
