@@ -23,8 +23,8 @@ struct Packable {
   std::vector<int64_t> plan;
 };
 
-// The weights of forward that can be packed; none where the example raises. The module runs once with
-// the example, in a copy.
+// The weights of forward that can be packed; none where the example raises. The module runs once
+// with the example, in a copy.
 std::vector<Packable> packable_weights(const torch::jit::Module& frozen,
                                        const torch::jit::Stack& example);
 
