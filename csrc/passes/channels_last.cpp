@@ -96,7 +96,21 @@ bool asks_only(const Node* node) {
   return names.count(node->kind().toUnqualString()) != 0;
 }
 
-bool holds_tensors(const Value* value) { return !is_plain(value->type()); }
+bool may_hold_tensors(const c10::TypePtr& type) {
+  switch (type->kind()) {
+    case c10::TypeKind::TensorType:
+    case c10::TypeKind::AnyType:
+    case c10::TypeKind::ClassType:
+    case c10::TypeKind::InterfaceType:
+      return true;
+    default:
+      break;
+  }
+  const auto inside = type->containedTypes();
+  return std::any_of(inside.begin(), inside.end(), may_hold_tensors);
+}
+
+bool holds_tensors(const Value* value) { return may_hold_tensors(value->type()); }
 
 // A convolution over two dimensions whose weight is a constant that only such take, in a reduced
 // dtype and the default layout, on a CPU.
