@@ -115,7 +115,10 @@ def script(
         obj (Callable | nn.Module | ScriptFunction | ScriptModule): a Python function, an
             ``nn.Module``, or what ``torch.jit.script``, ``torch.jit.trace`` or ``torch.jit.load``
             returned for one. It stays as it is, and so do other scripted instances of its class.
-        optimize, _frames_up, _rcb, example_inputs: as ``torch.jit.script`` takes them.
+        optimize: as ``torch.jit.script`` takes it.
+        _frames_up: as ``torch.jit.script`` takes it.
+        _rcb: as ``torch.jit.script`` takes it.
+        example_inputs: as ``torch.jit.script`` takes it.
         autocast (torch.autocast | Callable | None): a scope to put around the function, or around
             the module's ``forward``; also what ``jit_amp.get_autocast`` returned.
 

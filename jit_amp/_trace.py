@@ -86,7 +86,10 @@ def trace(
         check_inputs (list[tuple] | None): further inputs for that check.
         check_tolerance: how far results may differ in that check.
         strict: as PyTorch has it: with False, a trace may return lists and dictionaries.
-        _force_outplace, _module_class, _compilation_unit, _store_inputs: PyTorch's own.
+        _force_outplace: PyTorch's own, as the next three.
+        _module_class: PyTorch's own.
+        _compilation_unit: PyTorch's own.
+        _store_inputs: PyTorch's own.
         example_kwarg_inputs (dict | None): the arguments by name, in place of ``example_inputs``.
 
     Returns:
@@ -150,7 +153,10 @@ def trace_module(
         check_tolerance: as ``jit_amp.trace``.
         strict: as ``jit_amp.trace``.
         example_inputs_is_kwarg: whether ``inputs`` has dictionaries of arguments by name.
-        _force_outplace, _module_class, _compilation_unit, _store_inputs: PyTorch's own.
+        _force_outplace: PyTorch's own, as the next three.
+        _module_class: PyTorch's own.
+        _compilation_unit: PyTorch's own.
+        _store_inputs: PyTorch's own.
 
     Returns:
         ScriptModule: as ``jit_amp.script`` returns it.
