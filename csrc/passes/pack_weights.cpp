@@ -156,7 +156,8 @@ void use_packed(Module frozen, const std::vector<Packable>& packable, const Modu
       Value* is_same = nullptr;
       if (plan.size() == 1) {
         const int64_t wide = packable[number].weight.size(1);
-        is_same = graph->insert(aten::eq, {graph->insert(aten::numel, {x}), plan[0] * wide});
+        is_same =
+            graph->insert(aten::eq, {graph->insert(Symbol::aten("numel"), {x}), plan[0] * wide});
       } else {
         const std::vector<int64_t> sizes(plan.end() - 4, plan.end());
         is_same = graph->insert(aten::eq, {graph->insert(aten::size, {x}), sizes});
