@@ -227,7 +227,7 @@ struct Session {
   // What a program all in float64 would have had, and the tensor that it would have had it for.
   std::unordered_map<c10::TensorImpl*, std::pair<Tensor, Tensor>> exact{};
   // Where the gradients of results arrive, and the operators that they are results of.
-  torch::autograd::edge_list edges{};
+  std::vector<torch::autograd::Edge> edges{};
   std::vector<size_t> owners{};
 
   Tensor shadow_of(const Tensor& t) {

@@ -56,7 +56,7 @@ int64_t look(Gradient& found, const Tensor& gradient, double scale) {
 }  // namespace
 
 std::vector<Gradient> gradients_of(const std::vector<Tensor>& outputs,
-                                   const torch::autograd::edge_list& edges) {
+                                   const std::vector<torch::autograd::Edge>& edges) {
   const Suspended off;
   const Tensor loss = loss_of(outputs);
   std::vector<Gradient> found(edges.size());

@@ -26,6 +26,6 @@ struct Gradient {
 // The gradients of what `edges` stand for. The loss is the result, if that is one number, and else
 // the sum of the means of `outputs`. Throws std::runtime_error where no output requires grad.
 std::vector<Gradient> gradients_of(const std::vector<at::Tensor>& outputs,
-                                   const torch::autograd::edge_list& edges);
+                                   const std::vector<torch::autograd::Edge>& edges);
 
 }  // namespace jit_amp
