@@ -48,6 +48,12 @@ std::vector<Node*> all_nodes(Graph& graph) {
   return nodes;
 }
 
+bool contains(Graph& graph, c10::Symbol kind) {
+  const auto nodes = all_nodes(graph);
+  return std::any_of(nodes.begin(), nodes.end(),
+                     [&](const Node* node) { return node->kind() == kind; });
+}
+
 const at::Tensor* tensor_in(const Node* node) {
   const bool holds = node->kind() == prim::Constant && node->hasAttribute(attr::value) &&
                      node->kindOf(attr::value) == AttributeKind::t;

@@ -15,6 +15,9 @@ namespace jit_amp {
 // Every node of the graph, those in blocks and forks included, in program order.
 std::vector<torch::jit::Node*> all_nodes(torch::jit::Graph& graph);
 
+// Whether a node of that kind is anywhere in the graph.
+bool contains(torch::jit::Graph& graph, c10::Symbol kind);
+
 // The tensor that a constant holds; null for other nodes, and for a tensor without memory.
 const at::Tensor* tensor_in(const torch::jit::Node* node);
 

@@ -71,8 +71,16 @@ bool is_list_for_cat(const Node* node) {
                      [](const Use& use) { return use.user->kind() == aten::cat; });
 }
 
+// Whether the layout of the result is said, or may be.
+bool names_layout(const Node* node) {
+  const FunctionSchema* schema = node->maybeSchema();
+  const auto number = schema ? schema->argumentIndexWithName("memory_format") : std::nullopt;
+  return number && !node->input(*number)->mustBeNone();
+}
+
 bool keeps_layout(const Node* node) {
-  return keeping().count(name_in_place_or_not(node)) || is_list_for_cat(node);
+  return (keeping().count(name_in_place_or_not(node)) && !names_layout(node)) ||
+         is_list_for_cat(node);
 }
 
 // The mean over height and width has no layout any more.
@@ -142,7 +150,7 @@ using Entries = std::vector<Node*>;
 
 class Chains {
  public:
-  explicit Chains(Graph& graph) : graph_(graph) {
+  explicit Chains(Graph& graph) : graph_(graph), nodes_(all_nodes(graph)) {
     for (Node* node : graph.nodes()) {
       const bool computes_so = can_compute_so(node);
       if (!computes_so && !(keeps_layout(node) && has_no_other(node))) {
@@ -275,7 +283,7 @@ class Chains {
       }
     }
     const Node* anchor = first(uses);
-    for (Node* node : all_nodes(graph_)) {
+    for (Node* node : nodes_) {
       Node* write = in_block(node, graph_.block());
       if (!aliases.writesToAlias(node, {value}) || write->isBefore(anchor)) {
         continue;
@@ -326,6 +334,7 @@ class Chains {
   }
 
   Graph& graph_;
+  const std::vector<Node*> nodes_;  // all, before any is inserted
   std::vector<Node*> convolutions_;
   std::unordered_set<const Node*> keeps_;             // take channels last, and give it
   std::unordered_map<const Value*, Entries> values_;  // that may have channels last

@@ -14,7 +14,7 @@
 // the graph stays as it is.
 //
 // For artefacts that are frozen with target="server", because other engines' converters have been
-// seen to misread such weights. Loops must be marked.
+// seen to misread such weights. Loops must be marked, and the graph must have no tasks.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

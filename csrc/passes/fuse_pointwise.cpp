@@ -124,6 +124,10 @@ class Fuser {
         Value* between = last->output();
         last = apart->appendNode(graph_.createClone(after, same));
         last->replaceInput(0, between);
+        const WithInsertPoint here(last);
+        for (size_t i = 1; i < last->inputs().size(); ++i) {  // constants, that may stand later
+          last->replaceInput(i, graph_.insertConstant(*toIValue(last->input(i))));
+        }
       }
       apart->registerOutput(last->output());
     }

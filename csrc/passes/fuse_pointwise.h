@@ -15,7 +15,7 @@
 //
 // Convolutions are those that channels_last has made to give channels last: fused ones always do,
 // where their weight is packed. So it must run after channels_last. For artefacts that are frozen
-// with target="server": phones do not have these operators.
+// with target="server": phones do not have these operators. The graph must have no tasks.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

@@ -7,6 +7,7 @@
 
 #include "analysis/expected.h"
 #include "analysis/inputs.h"
+#include "core/graphs.h"
 #include "core/loops.h"
 #include "passes/answer_questions.h"
 #include "passes/channels_last.h"
@@ -106,9 +107,14 @@ bool run_optimize_frozen_graph(Context& c) {
 
 bool run_share_parts(Context& c) { return share_parts(c.graph); }
 
-bool run_channels_last(Context& c) { return c.for_server && channels_last(c.graph); }
+// What a task writes while the rest runs, no order of nodes tells.
+bool is_for_server(Context& c) {
+  return c.for_server && !contains(*c.graph, torch::jit::prim::fork);
+}
 
-bool run_fuse_pointwise(Context& c) { return c.for_server && fuse_pointwise(*c.graph); }
+bool run_channels_last(Context& c) { return is_for_server(c) && channels_last(c.graph); }
+
+bool run_fuse_pointwise(Context& c) { return is_for_server(c) && fuse_pointwise(*c.graph); }
 
 bool run_keep_addmm(Context& c) { return keep_addmm(*c.graph); }
 

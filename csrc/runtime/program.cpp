@@ -157,12 +157,6 @@ Turn::~Turn() { PyGILState_Release(static_cast<PyGILState_STATE>(gil_)); }
 
 namespace {
 
-bool contains(Graph& graph, c10::Symbol kind) {
-  const auto nodes = all_nodes(graph);
-  return std::any_of(nodes.begin(), nodes.end(),
-                     [&](const Node* node) { return node->kind() == kind; });
-}
-
 // Of a third device, autocast's lists are the dispatcher's alone to know.
 bool names_third_device(Graph& graph) {
   const auto scopes = find_scopes(graph, State());

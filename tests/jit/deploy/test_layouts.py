@@ -23,6 +23,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
+def written(x: Tensor):
+    return x.mul_(2.0)
+
+
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -58,6 +62,9 @@ TAILS = {
     "in a branch too": "c = self.third(b)\nif x.size(0) > 1:\n    c = self.third(b)\nreturn c",
     "in a loop": "for _ in range(2):\n    b = self.third(b).relu()\nreturn b",
     "with what has more dimensions": "return b + torch.ones(2, 1, 1, 1, 1)",
+    "in a named layout": "return b.to(torch.float32, memory_format=torch.channels_last), b",
+    "beside a task": "c = b.view(-1)\nd = torch.jit.fork(written, x)\nreturn c, torch.jit.wait(d)",
+    "in a task": "c = torch.jit.fork(written, b[:, :2])\nreturn torch.jit.wait(c), b.relu()",
 }
 FORMS = ["portable", "server"]
 INPUTS = {

@@ -60,6 +60,20 @@ def test_fused(layer: str, weight: Tensor, shape: tuple[int, ...], activation: s
         torch.testing.assert_close(actual, expected, rtol=0.02, atol=0.02)
 
 
+def test_a_constant_that_stands_after_the_layer() -> None:
+    text = case(
+        LINEAR,
+        "%late : float = prim::Constant[value=0.125]()",
+        "%z : Tensor = aten::leaky_relu(%y, %late)",
+        "return (%z)",
+    )
+    graph, x = check("fuse_pointwise", text, matrix(), exported=True), torch.randn(3, 8).bfloat16()
+    graph.lint()
+    for given in (x, x[:0]):
+        actual, expected = (values_of(g, given)[0] for g in (graph, parse(text, matrix())))
+        torch.testing.assert_close(actual, expected, rtol=0.02, atol=0.02)
+
+
 def test_an_activation_of_what_has_another_user_stays() -> None:
     text = case(
         "# CHECK: mkldnn::_linear_pointwise",
