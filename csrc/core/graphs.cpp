@@ -68,18 +68,22 @@ bool is_write(const Node* node) {
                                });
 }
 
+bool may_write(const Node* node) {
+  if (std::any_of(node->blocks().begin(), node->blocks().end(),
+                  [](const Block* block) { return may_write(block); })) {
+    return true;
+  }
+  const FunctionSchema* schema = node->maybeSchema();
+  if (!schema) {
+    const bool known = node->kind().is_prim() || node->maybeOperator();
+    return !known || node->hasSideEffects() || node->kind() == prim::fork;
+  }
+  return is_write(node);
+}
+
 bool may_write(const Block* block) {
-  return std::any_of(block->nodes().begin(), block->nodes().end(), [](const Node* node) {
-    if (std::any_of(node->blocks().begin(), node->blocks().end(), may_write)) {
-      return true;
-    }
-    const FunctionSchema* schema = node->maybeSchema();
-    if (!schema) {
-      const bool known = node->kind().is_prim() || node->maybeOperator();
-      return !known || node->hasSideEffects() || node->kind() == prim::fork;
-    }
-    return is_write(node);
-  });
+  return std::any_of(block->nodes().begin(), block->nodes().end(),
+                     [](const Node* node) { return may_write(node); });
 }
 
 bool is_call(const Node* node) {

@@ -64,6 +64,14 @@ std::string_view name_in_place_or_not(const Node* node) {
   return name;
 }
 
+// Whether the tensor has the same strides in every layout: if it is part of a sum, the layout of
+// the result is that of the other part.
+bool has_no_layout(const at::Tensor& tensor) {
+  const auto sizes = tensor.sizes();
+  return tensor.dim() <= 4 &&
+         std::count_if(sizes.begin(), sizes.end(), [](int64_t size) { return size != 1; }) <= 1;
+}
+
 // A list that is made to be concatenated.
 bool is_list_for_cat(const Node* node) {
   return node->kind() == prim::ListConstruct &&
@@ -153,7 +161,7 @@ class Chains {
   explicit Chains(Graph& graph) : graph_(graph), nodes_(all_nodes(graph)) {
     for (Node* node : graph.nodes()) {
       const bool computes_so = can_compute_so(node);
-      if (!computes_so && !(keeps_layout(node) && has_no_other(node))) {
+      if (!computes_so && !(keeps_layout(node) && has_no_other(node) && has_one_layout(node))) {
         continue;
       }
       keeps_.insert(node);
@@ -223,14 +231,30 @@ class Chains {
            (use.user->owningBlock() == graph_.block() && is_global_mean(use.user));
   }
 
-  // Whether all tensors that the node takes are of the chains, or constants of no more dimensions:
-  // the layout of anything else is not known, and would be part of the result's.
+  // Whether all tensors that the node takes are of the chains, or constants without a layout: that
+  // of anything else is not known, and would be part of the result's.
   bool has_no_other(const Node* node) const {
     return std::all_of(node->inputs().begin(), node->inputs().end(), [&](const Value* input) {
       const at::Tensor* constant = tensor_in(input->node());
-      return values_.count(input) || !holds_tensors(input) || (constant && constant->dim() <= 4) ||
-             input->mustBeNone();
+      return values_.count(input) || !holds_tensors(input) ||
+             (constant && has_no_layout(*constant)) || input->mustBeNone();
     });
+  }
+
+  // Whether all that the node takes has the same layout in eager, or it concatenates: of tensors in
+  // different layouts, the result of cat has the default one, and that of others depends on sizes.
+  bool has_one_layout(const Node* node) const {
+    const Entries* first = nullptr;
+    return is_list_for_cat(node) || node->kind() == aten::cat ||
+           std::all_of(node->inputs().begin(), node->inputs().end(), [&](const Value* input) {
+             const auto known = values_.find(input);
+             if (known == values_.end()) {
+               return true;
+             }
+             first = first ? first : &known->second;
+             return std::is_permutation(first->begin(), first->end(), known->second.begin(),
+                                        known->second.end());
+           });
   }
 
   Entries entries_of(const Node* node) const {

@@ -3,9 +3,12 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/constants.h>
 
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
+#include <vector>
 
 #include "core/graphs.h"
 
@@ -87,58 +90,169 @@ const at::Tensor* weight_of(const Node* node) {
   return fits ? weight : nullptr;
 }
 
+// A layer, and what is computed in it: an addition, an activation, both or neither.
+struct Fusion {
+  Node* layer;
+  Node* addition = nullptr;
+  size_t operand = 0;     // of the addition: what is added
+  Node* after = nullptr;  // the activation
+  Activation activation = {"none", {}, ""};
+
+  Value* other() const { return addition ? addition->input(operand) : nullptr; }
+
+  Node* last() const { return after ? after : addition ? addition : layer; }
+};
+
+// The only node that takes the result, if it is in the same block.
+Node* only_user(const Node* node) {
+  const auto& uses = node->output()->uses();
+  const bool is_one = uses.size() == 1 && uses[0].user->owningBlock() == node->owningBlock();
+  return is_one ? uses[0].user : nullptr;
+}
+
+bool is_int_list(const Value* value, int64_t expected) {
+  const auto constant = toIValue(value);
+  return constant && constant->isIntList() &&
+         constant->toIntVector() == std::vector<int64_t>(2, expected);
+}
+
+// Whether a tensor can be added in the convolution: only where the result is as high and as wide as
+// the input is it known whether one fits, and with groups PyTorch adds it afterwards, by code that
+// has no reduced dtypes.
+bool can_add(const Node* convolution, const at::Tensor& weight) {
+  const auto groups = number(convolution->input(6));
+  if (!groups || !groups->equal(1)) {
+    return false;
+  }
+  const auto padding = toIValue(convolution->input(4));
+  const auto dilation = toIValue(convolution->input(5));
+  if (!is_int_list(convolution->input(3), 1) || !padding || !padding->isIntList() || !dilation ||
+      !dilation->isIntList()) {
+    return false;
+  }
+  const auto pads = padding->toIntVector(), wide = dilation->toIntVector();
+  for (size_t i = 0; i < 2; ++i) {
+    if (pads.size() != 2 || wide.size() != 2 ||
+        2 * pads[i] != wide[i] * (weight.size(static_cast<int64_t>(i) + 2) - 1)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The operand that the node adds to the layer's result; none where it is no such addition. An
+// addition in place may write to the layer's result, which has no other user, but to nothing else.
+std::optional<size_t> added_by(const Node* node, const Value* result) {
+  const bool in_place = node->kind() == aten::add_;
+  if ((node->kind() != aten::add && !in_place) || node->inputs().size() != 3) {
+    return std::nullopt;
+  }
+  const size_t operand = node->input(0) == result ? 1 : 0;
+  const Value* other = node->input(operand);
+  const auto alpha = number(node->input(2));
+  const bool fits = other != result && other->type()->cast<c10::TensorType>() &&
+                    !(in_place && operand == 0) && alpha && alpha->equal(1);
+  return fits ? std::optional(operand) : std::nullopt;
+}
+
+Fusion fusion_of(Node* layer, const at::Tensor& weight) {
+  Fusion fusion{layer};
+  Node* user = only_user(layer);
+  if (user && layer->kind() == aten::conv2d && can_add(layer, weight)) {
+    const auto operand = added_by(user, layer->output());
+    bool can_move = true;  // down to the addition
+    for (Node* node = layer->next(); node != user; node = node->next()) {
+      can_move &= !may_write(node);
+    }
+    if (operand && can_move) {
+      fusion.addition = user;
+      fusion.operand = *operand;
+      user = only_user(user);
+    }
+  }
+  const auto activation =
+      user && user->input(0) == fusion.last()->output() ? activation_of(user) : std::nullopt;
+  if (activation && (!fusion.addition || activation->name == "relu")) {  // no other is there
+    fusion.after = user;
+    fusion.activation = *activation;
+  }
+  return fusion;
+}
+
 class Fuser {
  public:
   explicit Fuser(Graph& graph) : graph_(graph) {}
 
-  // `after` is the activation; null where there is none.
-  void fuse(Node* layer, const at::Tensor& weight, Node* after, const Activation& activation) {
-    Value* result = after ? after->output() : layer->output();
-    const bool is_linear = layer->kind() == aten::linear;
-    Value* x = layer->input(0);
-    Value* supported = is_supported(weight.scalar_type());
-    const WithInsertPoint here(layer);
-    const auto is = [&](Symbol what, int64_t expected) {
-      return graph_.insert(aten::eq, {graph_.insert(what, {x}), expected});
-    };
-    const auto both = [&](Value* a, Value* b) { return graph_.insert(aten::__and__, {a, b}); };
-    Value* fits = both(supported, is(prim::dtype, static_cast<int64_t>(weight.scalar_type())));
-    if (!is_linear) {
-      fits = both(fits, is(aten::dim, weight.dim()));
-    }
-    Value* has_gradient = graph_.insert(prim::requires_grad, {x});
-    fits = both(fits, graph_.insert(aten::__not__, {has_gradient}));
-    Node* choice = graph_.insertNode(graph_.create(prim::If, {fits}, 1));
+  void fuse(const Fusion& fusion, const at::Tensor& weight) {
+    Node* layer = fusion.layer;
+    Value* result = fusion.last()->output();
+    const WithInsertPoint here(fusion.addition ? fusion.addition : layer);
+    Node* choice = graph_.insertNode(graph_.create(prim::If, {fits(fusion, weight)}, 1));
     choice->setSourceRange(layer->sourceRange());
     choice->output()->copyMetadata(result);
     {
       Block* fused = choice->addBlock();
       const WithInsertPoint inside(fused);
-      fused->registerOutput(fused_of(layer, activation));
+      fused->registerOutput(fused_of(fusion));
     }
     {
       Block* apart = choice->addBlock();
-      const auto same = [](Value* value) { return value; };
-      Node* last = apart->appendNode(graph_.createClone(layer, same));
-      if (after) {
-        Value* between = last->output();
-        last = apart->appendNode(graph_.createClone(after, same));
-        last->replaceInput(0, between);
-        const WithInsertPoint here(last);
-        for (size_t i = 1; i < last->inputs().size(); ++i) {  // constants, that may stand later
-          last->replaceInput(i, graph_.insertConstant(*toIValue(last->input(i))));
+      const WithInsertPoint inside(apart);
+      std::unordered_map<Value*, Value*> copies;
+      const auto copy_of = [&](Value* value) {
+        const auto known = copies.find(value);
+        if (known != copies.end()) {
+          return known->second;
+        }
+        const auto constant = is_plain(value->type()) ? toIValue(value) : std::nullopt;
+        return constant ? graph_.insertConstant(*constant) : value;  // it may stand later
+      };
+      for (Node* node : {layer, fusion.addition, fusion.after}) {
+        if (node) {
+          Node* copy = graph_.createClone(node, copy_of);
+          copies[node->output()] = graph_.insertNode(copy)->output();
         }
       }
-      apart->registerOutput(last->output());
+      apart->registerOutput(copies.at(result));
     }
     result->replaceAllUsesWith(choice->output());
-    if (after) {
-      after->destroy();
+    for (Node* node : {fusion.after, fusion.addition, layer}) {
+      if (node) {
+        node->destroy();
+      }
     }
-    layer->destroy();
   }
 
  private:
+  // Whether the fused operator can be used, as a value of the graph.
+  Value* fits(const Fusion& fusion, const at::Tensor& weight) {
+    Value *x = fusion.layer->input(0), *other = fusion.other();
+    const auto equal = [&](Value* a, const NamedValue& b) {
+      return graph_.insert(aten::eq, {a, b});
+    };
+    const auto insert = [&](Symbol what, Value* of) { return graph_.insert(what, {of}); };
+    const auto dtype = static_cast<int64_t>(weight.scalar_type());
+    std::vector<Value*> all{equal(insert(prim::dtype, x), dtype),
+                            insert(aten::__not__, insert(prim::requires_grad, x))};
+    if (fusion.layer->kind() == aten::conv2d) {
+      all.push_back(equal(insert(aten::dim, x), weight.dim()));
+    }
+    if (other) {
+      const auto size = [&](int64_t dim) { return graph_.insert(aten::size, {x, dim}); };
+      const std::vector<Value*> expected{size(0), graph_.insertConstant(weight.size(0)), size(-2),
+                                         size(-1)};
+      Node* list = graph_.insertNode(graph_.createList(c10::IntType::get(), expected));
+      all.push_back(equal(insert(aten::size, other), list->output()));
+      all.push_back(equal(insert(prim::dtype, other), dtype));
+      all.push_back(insert(aten::__not__, insert(prim::requires_grad, other)));
+    }
+    Value* fits = is_supported(weight.scalar_type());
+    for (Value* each : all) {
+      fits = graph_.insert(aten::__and__, {fits, each});
+    }
+    return fits;
+  }
+
   Value* is_supported(c10::ScalarType dtype) {
     Value*& known = supported_[dtype];
     if (!known) {
@@ -148,7 +262,9 @@ class Fuser {
     return known;
   }
 
-  Value* fused_of(Node* layer, const Activation& activation) {
+  Value* fused_of(const Fusion& fusion) {
+    Node* layer = fusion.layer;
+    const Activation& activation = fusion.activation;
     std::vector<Value*> scalars;
     for (const at::Scalar& scalar : activation.scalars) {
       scalars.push_back(graph_.insertConstant(scalar));
@@ -156,13 +272,22 @@ class Fuser {
     const auto type = c10::OptionalType::create(c10::NumberType::get());
     Value* list = graph_.insertNode(graph_.createList(type, scalars))->output();
     std::vector<NamedValue> arguments{layer->input(0), layer->input(kWeight), layer->input(kBias)};
+    const auto add = [&](std::initializer_list<NamedValue> more) {
+      arguments.insert(arguments.end(), more);
+    };
     if (layer->kind() == aten::linear) {
-      arguments.insert(arguments.end(), {activation.name, list, activation.algorithm});
+      add({activation.name, list, activation.algorithm});
       return graph_.insert(Symbol::fromQualString("mkldnn::_linear_pointwise"), arguments);
     }
     Value *stride = layer->input(3), *padding = layer->input(4), *dilation = layer->input(5);
-    arguments.insert(arguments.end(), {padding, stride, dilation, layer->input(6), activation.name,
-                                       list, activation.algorithm});
+    add({padding, stride, dilation, layer->input(6)});
+    if (fusion.addition) {
+      arguments.insert(arguments.begin() + 1, fusion.other());
+      add({"add", 1.0});
+      add({fusion.after ? c10::IValue(activation.name) : c10::IValue(), list, c10::IValue()});
+    } else {
+      add({activation.name, list, activation.algorithm});
+    }
     return graph_.insert(Symbol::fromQualString("mkldnn::_convolution_pointwise"), arguments);
   }
 
@@ -173,28 +298,23 @@ class Fuser {
 }  // namespace
 
 bool fuse_pointwise(Graph& graph) {
-  Fuser fuser(graph);
-  bool changed = false;
+  std::vector<Fusion> fusions;
+  std::unordered_set<const Node*> taken;  // an addition can be computed in one of two layers
   for (Node* node : all_nodes(graph)) {
-    if (node->kind() != aten::linear && node->kind() != aten::conv2d) {
-      continue;
-    }
-    const at::Tensor* weight = weight_of(node);
+    const bool is_layer = node->kind() == aten::linear || node->kind() == aten::conv2d;
+    const at::Tensor* weight = is_layer ? weight_of(node) : nullptr;
     if (!weight) {
       continue;
     }
-    const auto& uses = node->output()->uses();
-    const bool is_alone = uses.size() == 1 && uses[0].offset == 0 &&
-                          uses[0].user->owningBlock() == node->owningBlock();
-    const auto activation = is_alone ? activation_of(uses[0].user) : std::nullopt;
-    if (activation) {
-      fuser.fuse(node, *weight, uses[0].user, *activation);
-    } else {
-      fuser.fuse(node, *weight, nullptr, {"none", {}, ""});
-    }
-    changed = true;
+    const Fusion fusion = fusion_of(node, *weight);
+    const bool is_first = !fusion.addition || taken.insert(fusion.addition).second;
+    fusions.push_back(is_first ? fusion : Fusion{node});
   }
-  return changed;
+  Fuser fuser(graph);
+  for (const Fusion& fusion : fusions) {
+    fuser.fuse(fusion, *weight_of(fusion.layer));
+  }
+  return !fusions.empty();
 }
 
 }  // namespace jit_amp

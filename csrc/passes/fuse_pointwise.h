@@ -1,17 +1,19 @@
-// fuse_pointwise: an activation is computed in the convolution or linear layer before it.
+// fuse_pointwise: what follows a convolution or linear layer is computed in it.
 //
 // `relu(conv2d(x, weight))` writes the convolution's result to memory and reads it again.
 // PyTorch's `mkldnn::_convolution_pointwise` and `_linear_pointwise`, which it has for
-// torch.compile and in every build for x86, apply the activation before they write. The result is
-// rounded once where it was rounded twice, and has the same dtype.
+// torch.compile and in every build for x86, apply the activation before they write. Convolutions
+// without groups also add another tensor, as at the end of a residual block, where stride and
+// padding are such that the result is as high and as wide as the input. The result is rounded once
+// where it was rounded twice or more, and has the same dtype.
 //
 // Layers without an activation become these operators too: they take weights that are packed
 // (pack_weights.h).
 //
 // Which processor will run the artefact is not known when it is frozen: it asks
 // `mkldnn::_is_mkldnn_bf16_supported` first, and does what it did before where the answer is no. So
-// it does for an input without a batch, and for one that requires grad: these operators have no
-// derivative.
+// it does for an input without a batch, for what is added in another size or dtype, and where
+// anything requires grad: these operators have no derivative.
 //
 // Convolutions are those that channels_last has made to give channels last: fused ones always do,
 // where their weight is packed. So it must run after channels_last. For artefacts that are frozen

@@ -16,7 +16,6 @@ namespace {
 
 using namespace torch::jit;
 
-constexpr size_t kPackedWeight = 1;
 constexpr const char* kConvolution = "mkldnn::_convolution_pointwise";
 constexpr const char* kLinear = "mkldnn::_linear_pointwise";
 
@@ -24,6 +23,11 @@ bool is_pointwise(const Node* node) {
   static const Symbol convolution = Symbol::fromQualString(kConvolution);
   static const Symbol linear = Symbol::fromQualString(kLinear);
   return node->kind() == convolution || node->kind() == linear;
+}
+
+// Where these operators take their weight: after the input, and after what is added to the result.
+size_t weight_number(const FunctionSchema& schema) {
+  return static_cast<size_t>(schema.argumentIndexWithName("W").value());
 }
 
 std::shared_ptr<Graph> forward_of(const Module& module) {
@@ -36,11 +40,12 @@ thread_local Seen* seen = nullptr;
 
 std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& function) {
   const std::string_view name = function.name();
-  if (seen && (name == kConvolution || name == kLinear) &&
-      function.inputs().size() > kPackedWeight) {
-    const at::Tensor& x = function.inputs()[0].toTensor();
-    seen->emplace(function.inputs()[kPackedWeight].toTensor().unsafeGetTensorImpl(),
-                  x.sizes().vec());
+  const auto schema =
+      seen && (name == kConvolution || name == kLinear) ? function.operator_schema() : std::nullopt;
+  if (schema) {
+    const auto inputs = function.inputs();
+    seen->emplace(inputs[weight_number(*schema)].toTensor().unsafeGetTensorImpl(),
+                  inputs[0].toTensor().sizes().vec());
   }
   return nullptr;
 }
@@ -79,7 +84,8 @@ std::vector<int64_t> plan_of(const Node* node, const std::vector<int64_t>& sizes
     }
     return {rows};
   }
-  for (size_t i = 3; i < 6; ++i) {
+  const size_t first = weight_number(node->schema()) + 2;  // after the bias
+  for (size_t i = first; i < first + 3; ++i) {
     const auto pair = toIValue(node->input(i));
     if (!pair || !pair->isIntList() || pair->toIntVector().size() != 2) {
       return {};
@@ -87,7 +93,7 @@ std::vector<int64_t> plan_of(const Node* node, const std::vector<int64_t>& sizes
     const auto values = pair->toIntVector();
     plan.insert(plan.end(), values.begin(), values.end());
   }
-  const auto groups = toIValue(node->input(6));
+  const auto groups = toIValue(node->input(first + 3));
   if (!groups || !groups->isInt() || sizes.size() != 4) {
     return {};
   }
@@ -106,8 +112,9 @@ std::vector<Packable> packable_weights(const Module& frozen, const Stack& exampl
   const Seen sizes = seen_with(frozen, example);
   std::vector<Packable> packable;
   for (Node* node : all_nodes(*forward_of(frozen))) {
-    const at::Tensor* weight =
-        is_pointwise(node) ? tensor_in(node->input(kPackedWeight)->node()) : nullptr;
+    const at::Tensor* weight = is_pointwise(node)
+                                   ? tensor_in(node->input(weight_number(node->schema()))->node())
+                                   : nullptr;
     const auto with = weight ? sizes.find(weight->unsafeGetTensorImpl()) : sizes.end();
     const bool is_new = with != sizes.end() &&
                         std::none_of(packable.begin(), packable.end(), [&](const auto& each) {

@@ -33,6 +33,7 @@ class Model(nn.Module):
         self.first = nn.Conv2d(3, 8, 3, padding=1)
         self.second = nn.Conv2d(8, 8, 3, padding=1, groups=2)
         self.third = nn.Conv2d(8, 8, 1, bias=False)
+        self.fourth = nn.Conv2d(8, 8, 3, padding=2, dilation=2)
 
     def forward(self, x: Tensor):
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -62,6 +63,8 @@ TAILS = {
     "in a branch too": "c = self.third(b)\nif x.size(0) > 1:\n    c = self.third(b)\nreturn c",
     "in a loop": "for _ in range(2):\n    b = self.third(b).relu()\nreturn b",
     "with what has more dimensions": "return b + torch.ones(2, 1, 1, 1, 1)",
+    "of two layouts": "c = self.third(a.contiguous())\nreturn a + c, c + a, torch.cat([a, c])",
+    "with a constant": "return torch.ones(1, 8, 8, 8) + b, torch.ones(8, 1, 1) + b",
     "in a named layout": "return b.to(torch.float32, memory_format=torch.channels_last), b",
     "beside a task": "c = b.view(-1)\nd = torch.jit.fork(written, x)\nreturn c, torch.jit.wait(d)",
     "in a task": "c = torch.jit.fork(written, b[:, :2])\nreturn torch.jit.wait(c), b.relu()",
@@ -138,6 +141,8 @@ STATEMENTS = (
     "{v} = {u}.relu_()",
     "{v} = self.third({u})",
     "{v} = F.silu(self.second({u}))",
+    "{v} = {w} + self.third({u})",
+    "{v} = self.fourth({u}).add_({w}).relu_()",
     "{v} = {u} + {w}",
     "{v} = {u}.add_({w})",
     "{v} = {u}.flatten(2).view({u}.size(0), 8, {u}.size(2), -1)",
@@ -198,6 +203,51 @@ def test_elsewhere_layouts_are_eagers(tmp_path: Path) -> None:
         frozen = jit_amp.freeze(model, None, optimize_numerics, example_inputs=(x,))
         assert "is_contiguous" not in str(frozen.graph)
         assert torch.equal(frozen(x), model(x))
+
+
+RESIDUALS = {
+    "added to": "return F.relu(self.fourth(b) + a)",
+    "added": "return a + self.fourth(b)",
+    "to one with groups": "return F.relu(self.second(b) + a)",
+    "in place": "c = self.fourth(b)\nc += a\nreturn c.relu_(), a",
+    "of two convolutions": "c = self.fourth(b)\nc += self.third(a)\nreturn F.relu(c)",
+    "of itself": "return self.fourth(b) + b",
+    "twice": "c = self.fourth(b)\nreturn c + c, F.relu(self.third(a) + self.third(b))",
+    "another activation": "return F.hardswish(self.third(b) + a)",
+    "the input's dtype": "return self.third(b) + x[:, :1]",
+    "of one channel": "return self.third(b) + a[:, :1]",
+    "a transposed one": "return F.relu(self.third(b) + a.transpose(2, 3).transpose(0, 1)[:2])",
+    "twice as much": "return torch.add(self.third(b), a, alpha=2)",
+    "a number": "return self.third(b) + 1",
+    "written to between": "c = self.third(b)\nb.mul_(2)\nreturn c + a, b",
+    "its sum written to": "c = self.third(b) + a\nd = c[:1]\nc += 1\nreturn c, d",
+}
+
+
+@pytest.mark.parametrize("tail", RESIDUALS.values(), ids=RESIDUALS)
+def test_additions(tail: str, tmp_path: Path) -> None:
+    model, x = made(tail, tmp_path), torch.randn(2, 3, 8, 8)
+    frozen = jit_amp.freeze(model, example_inputs=(x,), target="server")
+    for call in (frozen, saved_copy(frozen)):
+        for name, change in INPUTS.items():
+            assert_near(call, model, change(x), name)
+
+
+def test_additions_and_gradients(tmp_path: Path) -> None:
+    """Of what is added alone: the fused operator has no derivative."""
+    tail = (
+        "c = self.third(torch.ones([2, 8, 8, 8], dtype=torch.bfloat16))\n"
+        "return c + x[:, [0, 1, 2, 0, 1, 2, 0, 1]].to(torch.bfloat16)"
+    )
+    model, x = made(tail, tmp_path), torch.randn(2, 3, 8, 8)
+    frozen = jit_amp.freeze(model, example_inputs=(x,), target="server")
+    gradients = []
+    for call in (model, frozen, frozen, frozen):
+        given = x.clone().requires_grad_()
+        call(given).float().sum().backward()
+        gradients.append(given.grad)
+    for gradient in gradients[1:]:
+        torch.testing.assert_close(gradient, gradients[0])
 
 
 class Activations(nn.Module):

@@ -97,6 +97,85 @@ def test_a_number_that_is_not_known_stays() -> None:
     assert str(graph).count("aten::leaky_relu") == 1
 
 
+SAME = "%y : Tensor = aten::conv2d(%x, %w, %none, %one, %one, %one, %1)"
+ADDED = "%z : Tensor = aten::add(%y, %o, %1)"
+
+
+def added(*lines: str) -> str:
+    """As `case`, with something to add."""
+    return case(*lines).replace("graph(%x : Tensor)", "graph(%x : Tensor, %o : Tensor)")
+
+
+def square() -> Tensor:
+    return torch.cat([kernel(), kernel()]).contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (ADDED,),
+        ("%z : Tensor = aten::add(%o, %y, %1)",),
+        ("%z : Tensor = aten::add_(%y, %o, %1)",),
+        ("%a : Tensor = aten::add(%y, %o, %1)", "%z : Tensor = aten::relu(%a)"),
+        ("%a : Tensor = aten::add(%y, %o, %1)", "%z : Tensor = aten::silu(%a)"),
+        ("%p : Tensor = aten::neg(%o)", "%z : Tensor = aten::add(%y, %p, %1)"),
+    ],
+    ids=["after", "before", "in place", "relu", "silu", "made later"],
+)
+def test_additions(lines: tuple[str, ...]) -> None:
+    text = added("# CHECK: _convolution_pointwise", SAME, *lines, "return (%z)")
+    graph, before = check("fuse_pointwise", text, square(), exported=True), parse(text, square())
+    assert '"add"' in str(graph)
+    x, other = torch.randn(2, 8, 5, 5).bfloat16(), torch.randn(2, 8, 5, 5).bfloat16()
+    for given in ((x, other), (x[:0], other[:0]), (x[0], other[0]), (x, other[:1, :1])):
+        actual, expected = (values_of(g, *given)[0] for g in (graph, before))
+        assert actual.dtype == expected.dtype
+        torch.testing.assert_close(actual, expected, rtol=0.02, atol=0.04)
+    actual, expected = (values_of(g, x, other.float())[0] for g in (graph, before))
+    torch.testing.assert_close(actual, expected, rtol=0.02, atol=0.04)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (SAME, "%z : Tensor = aten::add_(%o, %y, %1)"),
+        (SAME, "%z : Tensor = aten::add(%y, %y, %1)"),
+        (SAME, "%2 : int = prim::Constant[value=2]()", "%z : Tensor = aten::add(%y, %o, %2)"),
+        (SAME, "%n : Tensor = aten::relu_(%x)", ADDED),
+        (SAME, "%n : Tensor = aten::neg(%y)", ADDED),
+        (
+            "%two : int[] = prim::Constant[value=[2, 2]]()",
+            "%y : Tensor = aten::conv2d(%x, %w, %none, %two, %one, %one, %1)",
+            ADDED,
+        ),
+        (
+            "%no : int[] = prim::Constant[value=[0, 0]]()",
+            "%y : Tensor = aten::conv2d(%x, %w, %none, %one, %no, %one, %1)",
+            ADDED,
+        ),
+    ],
+    ids=["into the other", "itself", "alpha", "a write", "another user", "stride", "padding"],
+)
+def test_no_additions(lines: tuple[str, ...]) -> None:
+    text = added("# CHECK: aten::add", *lines, "return (%z)")
+    graph = check("fuse_pointwise", text, square(), exported=True)
+    assert '"add"' not in str(graph)
+
+
+def test_an_addition_of_two_convolutions_is_in_one_of_them() -> None:
+    text = case(
+        SAME,
+        "%v : Tensor = aten::conv2d(%x, %w, %none, %one, %one, %one, %1)",
+        "%z : Tensor = aten::add(%y, %v, %1)",
+        "return (%z)",
+    )
+    graph = check("fuse_pointwise", text, square(), exported=True)
+    assert str(graph).count('"add"') == 1
+    x = torch.randn(2, 8, 5, 5).bfloat16()
+    actual, expected = (values_of(g, x)[0] for g in (graph, parse(text, square())))
+    torch.testing.assert_close(actual, expected, rtol=0.02, atol=0.04)
+
+
 @pytest.mark.parametrize(
     ("layer", "weight"),
     [
