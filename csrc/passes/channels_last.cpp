@@ -5,7 +5,9 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
@@ -46,8 +48,14 @@ const std::unordered_set<std::string_view>& keeping() {
       "adaptive_avg_pool2d",
       "to",
       "feature_dropout",
+      "upsample_nearest1d",
       "upsample_nearest2d",
+      "upsample_nearest3d",
+      "_upsample_nearest_exact2d",
+      "upsample_linear1d",
       "upsample_bilinear2d",
+      "upsample_bicubic2d",
+      "upsample_trilinear3d",
       "conv2d",
       "conv_transpose2d",
       "constant_pad_nd",
@@ -84,6 +92,12 @@ bool names_layout(const Node* node) {
   const FunctionSchema* schema = node->maybeSchema();
   const auto number = schema ? schema->argumentIndexWithName("memory_format") : std::nullopt;
   return number && !node->input(*number)->mustBeNone();
+}
+
+// Of tensors in different layouts, the result of cat has the default one. Of a sum it depends on
+// sizes.
+bool makes_default_of_several(const Node* node) {
+  return node->kind() == aten::cat || is_list_for_cat(node);
 }
 
 bool keeps_layout(const Node* node) {
@@ -158,28 +172,7 @@ using Entries = std::vector<Node*>;
 
 class Chains {
  public:
-  explicit Chains(Graph& graph) : graph_(graph), nodes_(all_nodes(graph)) {
-    for (Node* node : graph.nodes()) {
-      const bool computes_so = can_compute_so(node);
-      if (!computes_so && !(keeps_layout(node) && has_no_other(node) && has_one_layout(node))) {
-        continue;
-      }
-      keeps_.insert(node);
-      Entries entries = entries_of(node);
-      if (computes_so) {
-        convolutions_.push_back(node);
-        if (!values_.count(node->input(0))) {
-          entries = {node};
-        }
-      }
-      if (!entries.empty()) {
-        for (Value* output : node->outputs()) {
-          values_[output] = entries;
-          order_.push_back(output);
-        }
-      }
-    }
-  }
+  explicit Chains(Graph& graph) : graph_(graph), nodes_(all_nodes(graph)) { visit(graph.block()); }
 
   bool empty() const { return convolutions_.empty(); }
 
@@ -191,8 +184,8 @@ class Chains {
         if (stays(use)) {
           continue;
         }
-        const bool may_alias = use.user->owningBlock() != graph_.block() ||
-                               use.user == graph_.return_node() ||
+        const bool may_alias = use.user->owningBlock() != value->node()->owningBlock() ||
+                               use.user->kind() == prim::Return ||
                                aliases.writesToAlias(use.user, {value}) ||
                                aliases.mayContainAlias(use.user->outputs(), {value});
         (may_alias ? views_ : copies_)[i].push_back(use);
@@ -218,7 +211,7 @@ class Chains {
       }
     }
     for (const auto& [i, uses] : views_) {
-      Value* made = as_eagers(order_[i], first(uses));
+      Value* made = as_eagers(order_[i], first(uses, order_[i]->node()->owningBlock()));
       for (const Use& use : uses) {
         use.user->replaceInput(use.offset, made);
       }
@@ -226,7 +219,69 @@ class Chains {
   }
 
  private:
+  void visit(Block* block) {
+    for (Node* node : block->nodes()) {
+      if (node->kind() == prim::If) {
+        visit_branches(node);
+        continue;
+      }
+      const bool computes_so = can_compute_so(node) && (block == graph_.block() || is_within(node));
+      if (!computes_so && !(keeps_layout(node) && has_no_other(node))) {
+        continue;
+      }
+      keeps_.insert(node);
+      if (computes_so) {
+        convolutions_.push_back(node);
+        const bool is_entry = !values_.count(node->input(0));
+        hold(node->output(), is_entry ? Entries{node} : values_.at(node->input(0)));
+      } else if (auto entries = entries_of(node->inputs(), makes_default_of_several(node))) {
+        for (Value* output : node->outputs()) {
+          hold(output, *entries);
+        }
+      } else {
+        keeps_.erase(node);
+      }
+    }
+  }
+
+  // A result is of a chain if what each branch that ends gives is.
+  void visit_branches(Node* node) {
+    for (Block* branch : node->blocks()) {
+      visit(branch);
+    }
+    for (size_t i = 0; i < node->outputs().size(); ++i) {
+      std::vector<Value*> given;
+      for (Block* branch : node->blocks()) {
+        if (branch->outputs()[i]->node()->kind() != prim::Uninitialized) {
+          given.push_back(branch->outputs()[i]);
+        }
+      }
+      const bool all = std::all_of(given.begin(), given.end(),
+                                   [&](const Value* value) { return values_.count(value); });
+      if (const auto entries = all ? entries_of(given, false) : std::nullopt) {
+        hold(node->outputs()[i], *entries);
+      }
+    }
+  }
+
+  void hold(Value* value, const Entries& entries) {
+    if (!entries.empty()) {
+      values_[value] = entries;
+      order_.push_back(value);
+    }
+  }
+
+  // Whether a convolution in a branch takes what is of a chain: it cannot begin one, as what its
+  // input was like could not be asked outside.
+  bool is_within(const Node* convolution) const {
+    return values_.count(convolution->input(0)) && convolution->input(1)->uses().size() == 1;
+  }
+
   bool stays(const Use& use) const {
+    if (use.user->kind() == prim::Return && use.user->owningBlock() != graph_.block()) {
+      const Node* owner = use.user->owningBlock()->owningNode();
+      return owner->kind() == prim::If && values_.count(owner->outputs()[use.offset]);
+    }
     return asks_only(use.user) || keeps_.count(use.user) ||
            (use.user->owningBlock() == graph_.block() && is_global_mean(use.user));
   }
@@ -241,39 +296,33 @@ class Chains {
     });
   }
 
-  // Whether all that the node takes has the same layout in eager, or it concatenates: of tensors in
-  // different layouts, the result of cat has the default one, and that of others depends on sizes.
-  bool has_one_layout(const Node* node) const {
-    const Entries* first = nullptr;
-    return is_list_for_cat(node) || node->kind() == aten::cat ||
-           std::all_of(node->inputs().begin(), node->inputs().end(), [&](const Value* input) {
-             const auto known = values_.find(input);
-             if (known == values_.end()) {
-               return true;
-             }
-             first = first ? first : &known->second;
-             return std::is_permutation(first->begin(), first->end(), known->second.begin(),
-                                        known->second.end());
-           });
-  }
-
-  Entries entries_of(const Node* node) const {
-    Entries entries;
-    for (const Value* input : node->inputs()) {
-      const auto known = values_.find(input);
-      for (Node* entry : known != values_.end() ? known->second : Entries()) {
-        if (std::find(entries.begin(), entries.end(), entry) == entries.end()) {
-          entries.push_back(entry);
-        }
+  // Where the chains of the values began; none where eager may have given the values different
+  // layouts, unless that has a known result.
+  std::optional<Entries> entries_of(at::ArrayRef<Value*> values, bool of_any_layouts) const {
+    std::optional<Entries> entries;
+    for (const Value* value : values) {
+      const auto known = values_.find(value);
+      if (known == values_.end()) {
+        continue;
+      }
+      const Entries& more = known->second;
+      if (!entries) {
+        entries = more;
+      } else if (of_any_layouts) {
+        std::copy_if(more.begin(), more.end(), std::back_inserter(*entries), [&](Node* entry) {
+          return std::find(entries->begin(), entries->end(), entry) == entries->end();
+        });
+      } else if (!std::is_permutation(entries->begin(), entries->end(), more.begin(), more.end())) {
+        return std::nullopt;
       }
     }
-    return entries;
+    return entries ? entries : Entries();
   }
 
-  Node* first(const std::vector<Use>& uses) const {
+  static Node* first(const std::vector<Use>& uses, const Block* block) {
     Node* found = nullptr;
     for (const Use& use : uses) {
-      Node* node = in_block(use.user, graph_.block());
+      Node* node = in_block(use.user, block);
       found = !found || node->isBefore(found) ? node : found;
     }
     return found;
@@ -306,7 +355,7 @@ class Chains {
         }
       }
     }
-    const Node* anchor = first(uses);
+    const Node* anchor = first(uses, value->node()->owningBlock());
     for (Node* node : nodes_) {
       Node* write = in_block(node, graph_.block());
       if (!aliases.writesToAlias(node, {value}) || write->isBefore(anchor)) {

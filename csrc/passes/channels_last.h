@@ -4,7 +4,7 @@
 // default layout each convolution converts its input, its weight and its result, and often takes
 // longer for that than for the sums; between it and channels last it does not. A convolution
 // computes with channels last if its weight is stored so, and pointwise operators, pooling and
-// norms keep the layout that they are given.
+// norms keep the layout that they are given, in branches too.
 //
 // Changed are the weights, which become copies with channels last, and what leaves such a chain of
 // operators: there a result goes back to the layout that eager would have given it, which is that

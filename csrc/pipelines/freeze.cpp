@@ -17,8 +17,10 @@
 #include "passes/detach_sizes.h"
 #include "passes/fold_sealed.h"
 #include "passes/fold_weights.h"
+#include "passes/functionalize.h"
 #include "passes/fuse_pointwise.h"
 #include "passes/keep_addmm.h"
+#include "passes/keep_dim.h"
 #include "passes/keep_zero_dim.h"
 #include "passes/promote_operands.h"
 #include "passes/seal.h"
@@ -42,6 +44,8 @@ bool run_unmark_loops(Context& c) { return unmark_loops(*c.graph); }
 bool run_fold_weights(Context& c) { return c.optimize_numerics && fold_weights(c.graph); }
 
 bool run_decompose(Context& c) { return decompose(c.graph); }
+
+bool run_keep_dim(Context& c) { return keep_dim(*c.graph); }
 
 bool run_mark_loops(Context& c) { return mark_loops(*c.graph); }
 
@@ -112,6 +116,8 @@ bool is_for_server(Context& c) {
   return c.for_server && !contains(*c.graph, torch::jit::prim::fork);
 }
 
+bool run_functionalize(Context& c) { return is_for_server(c) && functionalize(c.graph); }
+
 bool run_channels_last(Context& c) { return is_for_server(c) && channels_last(c.graph); }
 
 bool run_fuse_pointwise(Context& c) { return is_for_server(c) && fuse_pointwise(*c.graph); }
@@ -128,6 +134,7 @@ const std::vector<Pass>& exporting() {
   static const auto& passes = *new std::vector<Pass>{
       {"check_freezable", run_check_freezable, Phase::lowered, Phase::lowered},
       {"check_writes", run_check_writes, Phase::lowered, Phase::lowered},
+      {"keep_dim", run_keep_dim, Phase::lowered, Phase::lowered},
       {"unmark_loops", run_unmark_loops, Phase::lowered, Phase::exported},
   };
   return passes;
@@ -137,6 +144,7 @@ const std::vector<Pass>& deciding() {
   static const auto& passes = *new std::vector<Pass>{
       {"fold_weights", run_fold_weights, Phase::exported, Phase::exported, /*is_optional=*/true},
       {"decompose", run_decompose, Phase::exported, Phase::exported},
+      {"keep_dim", run_keep_dim, Phase::exported, Phase::exported},  // what definitions ask
       {"mark_loops", run_mark_loops, Phase::exported, Phase::decided},
       {"remove_list_mutation", run_remove_list_mutation, Phase::decided, Phase::decided},
       {"inputs", run_inputs, Phase::decided, Phase::decided},
@@ -154,6 +162,7 @@ const std::vector<Pass>& sealing() {
       {"optimize_frozen_graph", run_optimize_frozen_graph, Phase::sealed, Phase::sealed,
        /*is_optional=*/true},
       {"share_parts", run_share_parts, Phase::sealed, Phase::sealed, /*is_optional=*/true},
+      {"functionalize", run_functionalize, Phase::sealed, Phase::sealed, /*is_optional=*/true},
       {"channels_last", run_channels_last, Phase::sealed, Phase::sealed, /*is_optional=*/true},
       {"unmark_loops", run_unmark_loops, Phase::sealed, Phase::stock},
       {"keep_addmm", run_keep_addmm, Phase::stock, Phase::stock, /*is_optional=*/true},

@@ -61,6 +61,26 @@ TAILS = {
     "made larger": "return F.interpolate(F.pad(b, (1, 1)), scale_factor=2.0), F.max_pool2d(b, 2)",
     "in a branch": "if x.size(0) > 1:\n    b = self.third(b)\nelse:\n    b = b[:, :4]\nreturn b",
     "in a branch too": "c = self.third(b)\nif x.size(0) > 1:\n    c = self.third(b)\nreturn c",
+    "in a branch of one line": "return self.third(b) if x.size(0) > 1 else b.neg_()",
+    "in branches": (
+        "if x.size(0) > 1:\n    c = self.third(b)\nelse:\n    c = F.relu(a)\nreturn c.view(-1)"
+    ),
+    "a branch of another": "c = self.third(a.neg())\nif x.size(0) > 1:\n    c = b\nreturn c + 1, b",
+    "in a branch, viewed": (
+        "if x.size(0) > 1:\n    b = self.third(b)\n    c = b.view(-1)\n    c += 1\nreturn b"
+    ),
+    "its dimensions": (
+        "c = self.third(b)\nif c.dim() == 4:\n    c = F.max_pool2d(c, 2)\nreturn c, c.dim()"
+    ),
+    "written in a branch": "c = b.view(-1)\nif x.size(0) > 1:\n    b = b.relu_()\nreturn b, c",
+    "kept in a list": (
+        "c = [a]\nc.append(F.max_pool2d(b, 2).relu_())\nd = self.third(c[1]).relu_()\n"
+        "c.append(d)\nreturn torch.cat([F.interpolate(c[-1], scale_factor=2.0), c[0]], 1)"
+    ),
+    "nearest": 'return F.interpolate(b, size=(5, 7), mode="nearest"), a',
+    "bilinear": 'return self.third(F.interpolate(b, scale_factor=2.0, mode="bilinear"))',
+    "corners": 'return F.interpolate(b, (12, 3), mode="bilinear", align_corners=True)',
+    "bicubic": 'return F.interpolate(b, (12, 3), mode="bicubic").relu()',
     "in a loop": "for _ in range(2):\n    b = self.third(b).relu()\nreturn b",
     "with what has more dimensions": "return b + torch.ones(2, 1, 1, 1, 1)",
     "of two layouts": "c = self.third(a.contiguous())\nreturn a + c, c + a, torch.cat([a, c])",
@@ -158,6 +178,9 @@ STATEMENTS = (
     "{v} = {u}.to(torch.float32).to(torch.bfloat16)",
     "{v} = {u}[:, [1, 0, 3, 2, 5, 4, 7, 6]]",
     "if {u}.size(0) > 1:\n    {u}.neg_()",
+    "{v} = {u}\nif {u}.size(0) > 1:\n    {v} = self.third({w})",
+    "if {u}.size(3) > 7:\n    {v} = F.relu({w})\nelse:\n    {v} = {u}[:, :, 1:-1]",
+    "{v} = {u}\nif {w}.dim() == 4:\n    {v} = F.max_pool2d({u}, 3, 1, 1)\n    {v} += {w}",
 )
 
 

@@ -1,0 +1,19 @@
+// keep_dim: how many dimensions the result of a convolution has is asked when it runs.
+//
+// A convolution takes inputs with and without a batch. PyTorch's optimisers take for granted that
+// there is one, and make a constant of `conv2d(x, weight).dim()`
+// (torch/csrc/jit/passes/peephole_alias_sensitive.cpp). Without a batch the program then takes
+// another branch than in eager. So the length of its size is asked instead.
+//
+// Preserved: values, which these optimisers would change. Must run before the first of them, which
+// is PyTorch's freezing, and after passes that may ask anew.
+#pragma once
+
+#include <torch/csrc/jit/ir/ir.h>
+
+namespace jit_amp {
+
+// Returns whether the graph changed.
+bool keep_dim(torch::jit::Graph& graph);
+
+}  // namespace jit_amp

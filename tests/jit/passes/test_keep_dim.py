@@ -1,0 +1,44 @@
+"""keep_dim: PyTorch's optimisers do not take for granted that a convolution's input has a batch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from . import ir
+from .ir import TENSOR, check, unchanged
+
+
+def case(dims: int = 2, question: str = "aten::dim(%y)") -> str:
+    return f"""
+    graph(%x : Tensor):
+      %w : {TENSOR}
+      %none : NoneType = prim::Constant()
+      %1 : int = prim::Constant[value=1]()
+      %one : int[] = prim::Constant[value={[1] * dims}]()
+      %y : Tensor = aten::conv{dims}d(%x, %w, %none, %one, %one, %one, %1)
+      %n : int = {question}
+      return (%n)
+    """
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_the_answer_is_eagers(dims: int) -> None:
+    """Three calls in a row, with a batch and without."""
+    weight = torch.ones(1, 1, *[3] * dims)
+    run = torch._C._create_function_from_graph("case", check("keep_dim", case(dims), weight))
+    for _ in range(3):
+        for x in (torch.ones(2, 1, *[4] * dims), torch.ones(1, *[4] * dims)):
+            assert run(x) == x.dim()
+
+
+def test_what_is_asked_of_other_tensors_stays() -> None:
+    unchanged("keep_dim", case(question="aten::dim(%x)"), torch.ones(1, 1, 3, 3))
+    unchanged("keep_dim", case(question="aten::size(%y, %1)"), torch.ones(1, 1, 3, 3))
+
+
+def test_why_it_is_there() -> None:
+    """When this fails, PyTorch has mended it."""
+    graph = ir.parse(case(), torch.ones(1, 1, 3, 3))
+    run = torch._C._create_function_from_graph("case", graph)
+    assert [run(torch.ones(1, 4, 4)) for _ in range(3)][-1] == 4
