@@ -37,6 +37,59 @@ def test_what_is_asked_of_other_tensors_stays() -> None:
     unchanged("keep_dim", case(question="aten::size(%y, %1)"), torch.ones(1, 1, 3, 3))
 
 
+def refusing(*condition: str) -> str:
+    lines = "\n".join(f"      {line}" for line in condition)
+    return f"""
+    graph(%x : Tensor, %w : Tensor):
+      %none : NoneType = prim::Constant()
+      %1 : int = prim::Constant[value=1]()
+      %one : int[] = prim::Constant[value=[1, 1]]()
+      %text : str = prim::Constant[value="{{}}"]()
+      %y : Tensor = aten::conv2d(%x, %w, %none, %one, %one, %one, %1)
+      %n : int = aten::dim(%y)
+{lines}
+      prim::If(%c)
+        block0():
+          %message : str = aten::format(%text, %n)
+          prim::RaiseException(%message, %none)
+          -> ()
+        block1():
+          -> ()
+      return (%y)
+    """
+
+
+ONE = refusing("%c : bool = aten::ne(%n, %1)")
+TWO = refusing(
+    "%b : bool = aten::ne(%n, %1)",
+    "%c : bool = prim::If(%b)",
+    "  block0():",
+    "    %d : bool = aten::gt(%n, %1)",
+    "    -> (%d)",
+    "  block1():",
+    "    -> (%b)",
+)
+
+
+@pytest.mark.parametrize("text", [ONE, TWO], ids=["one", "two with and"])
+def test_what_only_refuses_stays(text: str) -> None:
+    unchanged("keep_dim", text)
+
+
+def test_what_does_more_than_refuse_does_not_stay() -> None:
+    check("keep_dim", ONE.replace("return (%y)", "return (%n)"))
+    otherwise = "block1():\n          %z : Tensor = aten::relu_(%y)\n"
+    check("keep_dim", ONE.replace("block1():\n", otherwise))
+
+
+def test_through_convolutions() -> None:
+    text = case().replace("aten::dim(%y)", "aten::dim(%z)")
+    again = "%z : Tensor = aten::conv2d(%y, %w, %none, %one, %one, %one, %1)\n      %n "
+    graph = check("keep_dim", text.replace("%n ", again, 1), torch.ones(1, 1, 3, 3))
+    run = torch._C._create_function_from_graph("case", graph)
+    assert [run(torch.ones(1, 4, 4)) for _ in range(3)] == [3, 3, 3]
+
+
 def test_why_it_is_there() -> None:
     """When this fails, PyTorch has mended it."""
     graph = ir.parse(case(), torch.ones(1, 1, 3, 3))
