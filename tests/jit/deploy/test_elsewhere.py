@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,9 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from engines import libtorch
+from shipped_models import DTYPES, scoped
+from shipped_models import MODELS as SHIPPED
 from torch import Tensor, nn
 from torch._export.converter import TS2EPConverter
-from torch.utils import cpp_extension
 
 import jit_amp
 
@@ -99,20 +99,7 @@ def assert_close(result: Any, expected: Any) -> None:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program of libtorch's, built by cmake."""
-    build = tmp_path_factory.mktemp("libtorch")
-    source = Path(__file__).parent / "libtorch"
-    settings = {
-        "CMAKE_BUILD_TYPE": "None",
-        "TORCH_INCLUDES": ";".join(cpp_extension.include_paths()),
-        "TORCH_LIBRARIES": ";".join(cpp_extension.library_paths()),
-        "TORCH_CXX11_ABI": int(torch.compiled_with_cxx11_abi()),
-    }
-    defined = [f"-D{name}={value}" for name, value in settings.items()]
-    cmake = Path(sys.executable).with_name("cmake")
-    for command in ([cmake, "-S", source, "-B", build, *defined], [cmake, "--build", build]):
-        ran = subprocess.run(command, capture_output=True, text=True)
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-    return build / "server"
+    return libtorch.built("server", tmp_path_factory.mktemp("libtorch"))
 
 
 @EXAMPLES
@@ -120,22 +107,35 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_libtorch_runs_it(name: str, examples: bool, server: Path, tmp_path: Path) -> None:
     _, inputs, expected, frozen = prepared(name, examples)
     torch.jit.save(frozen, tmp_path / "model.pt")
-    torch.save(inputs, tmp_path / "inputs.pt")
-    paths = [tmp_path / f"{file}.pt" for file in ("model", "inputs", "outputs")]
-    ran = subprocess.run([server, *paths], capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr
-    for call, result in enumerate(torch.load(paths[-1])):
+    for call, result in enumerate(libtorch.ran(server, tmp_path / "model.pt", inputs, tmp_path)):
         assert_same(result, expected, f"call {call}")
 
 
 def test_libtorch_says_what_the_check_of_the_inputs_says(server: Path, tmp_path: Path) -> None:
     _, inputs, _, frozen = prepared("conv", True)
     torch.jit.save(frozen, tmp_path / "model.pt")
-    torch.save(tuple(x.double() for x in inputs), tmp_path / "inputs.pt")
-    paths = [tmp_path / f"{file}.pt" for file in ("model", "inputs", "outputs")]
-    ran = subprocess.run([server, *paths], capture_output=True, text=True)
-    assert ran.returncode
-    assert "`x`: expected float32 on cpu, got float64 on cpu" in ran.stderr
+    wrong = tuple(x.double() for x in inputs)
+    with pytest.raises(RuntimeError, match="`x`: expected float32 on cpu, got float64 on cpu"):
+        libtorch.ran(server, tmp_path / "model.pt", wrong, tmp_path)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", SHIPPED)
+@torch.no_grad()
+def test_libtorch_runs_the_server_form(name: str, dtype: str, server: Path, tmp_path: Path) -> None:
+    """Its operators are libtorch's, and its packed weights are made as it is loaded."""
+    model, x = scoped(name, dtype)
+    frozen = jit_amp.freeze(model, example_inputs=(x,), target="server")
+    assert "mkldnn::_linear_pointwise" in str(frozen.graph)
+    torch.jit.save(frozen, tmp_path / "model.pt")
+    for given in (x, torch.randn(3, *x.shape[1:])):
+        expected = frozen(given)
+        results = libtorch.ran(server, tmp_path / "model.pt", (given,), tmp_path)
+        assert len(results) == 3
+        for call, result in enumerate(results):
+            assert_same(result, expected, f"call {call}")
+            if (name, dtype) != ("LSTM", "float16"):  # eager's needs AVX512-FP16
+                assert_close(result, model(given))
 
 
 @contextmanager

@@ -59,6 +59,19 @@ def test_it_runs_or_is_known_not_to(engine: str, model: str, dtype: str, tmp_pat
         assert found["is_right"], f"{route}: {found['says']}"
 
 
+@torch.no_grad()
+def test_a_compiled_package_runs_in_python_and_in_cpp(tmp_path: Path) -> None:
+    """One model of those that scripts/ship takes: it compiles for a while."""
+    routes = importlib.import_module("engines.aotinductor").ROUTES
+    artefact, x = frozen("MLP", "bfloat16")
+    (work := tmp_path / "MLP").mkdir()
+    results = [run(artefact, x, work) for run in routes.values()]
+    assert len(results) == 2
+    for result in results:
+        assert importlib.import_module("ship").judged(result, artefact(x), None)["is_right"]
+    assert_same(results[1], results[0], "C++ and Python")
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("model", MODELS)
 @torch.no_grad()

@@ -3,18 +3,9 @@
 //   server MODEL INPUTS OUTPUTS
 #include <torch/script.h>
 
-#include <fstream>
 #include <iostream>
-#include <iterator>
 
-namespace {
-
-std::vector<char> read(const char* path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-}  // namespace
+#include "files.h"
 
 int main(int argc, char** argv) {
   if (argc != 4) {
@@ -23,11 +14,10 @@ int main(int argc, char** argv) {
   }
   const torch::NoGradGuard no_grad;
   auto model = torch::jit::load(argv[1]);
-  const auto inputs = torch::jit::pickle_load(read(argv[2])).toTupleRef().elements().vec();
+  const auto inputs = read_tuple(argv[2]);
   std::vector<torch::IValue> outputs;
   for (int call = 0; call < 3; ++call) {
     outputs.push_back(model.forward(inputs));
   }
-  const auto bytes = torch::jit::pickle_save(c10::ivalue::Tuple::create(outputs));
-  std::ofstream(argv[3], std::ios::binary).write(bytes.data(), bytes.size());
+  write_tuple(argv[3], outputs);
 }
