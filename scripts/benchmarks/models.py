@@ -243,6 +243,87 @@ class BERT(nn.Module):
         return self.head(x[:, 0])
 
 
+class WindowLayer(nn.Module):
+    """Attention inside windows, which every second layer shifts, with biases by position."""
+
+    def __init__(self, width: int, heads: int, side: int, window: int, shift: int) -> None:
+        super().__init__()
+        self.heads, self.window, self.shift = heads, window, shift
+        self.scale = (width // heads) ** -0.5
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.project = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.grow, self.shrink = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.bias = nn.Parameter(torch.randn(heads, window**2, window**2) / 50)
+        parts = torch.zeros(1, side, side, 1)  # what a window has of both ends sees its own only
+        if shift:
+            parts[:, -shift:] += 1
+            parts[:, :, -shift:] += 2
+        parts = self.windows(parts).squeeze(2)
+        differs = parts.unsqueeze(1) != parts.unsqueeze(2)
+        self.register_buffer("mask", differs.float().mul(-100).unsqueeze(1))
+
+    def windows(self, x: Tensor) -> Tensor:
+        n, h, w, c = x.shape
+        x = x.view(n, h // self.window, self.window, w // self.window, self.window, c)
+        return x.transpose(2, 3).reshape(-1, self.window * self.window, c)
+
+    def attend(self, x: Tensor) -> Tensor:
+        n, h, w, c = x.shape
+        if self.shift > 0:
+            x = torch.roll(x, (-self.shift, -self.shift), (1, 2))
+        x = self.windows(x)
+        q, k, v = self.qkv(x).view(len(x), -1, 3, self.heads, c // self.heads).unbind(2)
+        scores = (q.transpose(1, 2) * self.scale) @ k.transpose(1, 2).transpose(2, 3)
+        scores = scores + self.bias
+        if self.shift > 0:
+            scores = scores + self.mask.repeat(n, 1, 1, 1)
+        x = (F.softmax(scores, -1) @ v.transpose(1, 2)).transpose(1, 2).flatten(2)
+        x = self.project(x).view(n, h // self.window, w // self.window, self.window, -1, c)
+        x = x.transpose(2, 3).reshape(n, h, w, c)
+        return torch.roll(x, (self.shift, self.shift), (1, 2)) if self.shift > 0 else x
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attend(self.norm1(x))
+        return x + self.shrink(F.gelu(self.grow(self.norm2(x))))
+
+
+class Swin(nn.Module):
+    """Three stages of two layers, with windows of 7 x 7."""
+
+    def __init__(self, width: int = 96, window: int = 7) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, 4, 4)
+        layers, side = [], 56
+        for stage in range(3):
+            for shift in (0, window // 2):
+                layers.append(WindowLayer(width, 3 * 2**stage, side, window, shift))
+            if stage < 2:
+                layers.append(Merge(width))
+                width, side = 2 * width, side // 2
+        self.layers = nn.Sequential(*layers)
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 1000)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.layers(self.patches(x).permute(0, 2, 3, 1))
+        return self.head(self.norm(x).mean((1, 2)))
+
+
+class Merge(nn.Module):
+    """Four neighbours become one, twice as wide."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.reduce = (
+            nn.LayerNorm(4 * width),
+            nn.Linear(4 * width, 2 * width, bias=False),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        even, odd = x[:, ::2], x[:, 1::2]
+        parts = [even[:, :, ::2], odd[:, :, ::2], even[:, :, 1::2], odd[:, :, 1::2]]
+        return self.reduce(self.norm(torch.cat(parts, -1)))
+
+
 class UNet(nn.Module):
     """Three levels down and up again, with activations in place and skip connections."""
 

@@ -56,6 +56,7 @@ CASES = {
     "ResNet-50, batch 4, channels last": Case(models.ResNet, (4, 3, 224, 224), channels_last),
     "U-Net, batch 2": Case(models.UNet, (2, 3, 128, 128)),
     "ViT-B/16, batch 1": Case(models.ViT, (1, 3, 224, 224)),
+    "Swin, batch 1": Case(models.Swin, (1, 3, 224, 224)),
     "BERT, batch 4, 128 tokens": Case(models.BERT, (4, 128), tokens),
     "MLP, batch 1": Case(models.MLP, (1, 512)),
     "MLP, batch 256": Case(models.MLP, (256, 512)),

@@ -18,11 +18,12 @@ from torch.jit.mobile import _load_for_lite_interpreter
 import jit_amp
 from jit_amp._values import leaves
 
-FORMS: dict[str, dict[str, bool]] = {
+FORMS: dict[str, dict[str, Any]] = {
     "exact, example": {"optimize_numerics": False, "example": True},
     "exact": {"optimize_numerics": False, "example": False},
     "folded, example": {"optimize_numerics": True, "example": True},
     "folded": {"optimize_numerics": True, "example": False},
+    "server, example": {"optimize_numerics": True, "example": True, "target": "server"},
 }
 """The frozen forms of a model."""
 
@@ -84,15 +85,18 @@ def compare(model: Model, report: Callable[[str, Any], None]) -> None:
         report("doing", form)
         example = comparison.calls[0].args if options["example"] else None
         exact = not options["optimize_numerics"]
+        target = options.get("target", "portable")
         try:
-            frozen = jit_amp.freeze(scripted, example_inputs=example, optimize_numerics=not exact)
+            frozen = jit_amp.freeze(
+                scripted, example_inputs=example, optimize_numerics=not exact, target=target
+            )
         except Exception as error:
             report(form, [asdict(Miss("freeze", cause_of(error)))])
             continue
         report(f"{form}: casts", casts_at_run_time(frozen.graph))
         report(f"{form}: twice", len(held_twice(frozen.graph)))
         report(f"{form}: bytes", len(frozen.save_to_buffer()) / elements)
-        report(form, [asdict(miss) for miss in comparison.of_frozen(frozen, exact)])
+        report(form, [asdict(miss) for miss in comparison.of_frozen(frozen, exact, target)])
         report(f"{form}: off", comparison.off)
         del frozen  # a large model's weights fit a few times only
         gc.collect()
@@ -150,9 +154,9 @@ class _Comparison:
             *self._misses("run with gradients", lambda: scripted, called, exact=True, grad=True),
         ]
 
-    def of_frozen(self, frozen: Any, exact: bool) -> list[Miss]:
+    def of_frozen(self, frozen: Any, exact: bool, target: str) -> list[Miss]:
         self.off = 0.0
-        misses = list(self._stages(frozen, self.calls, exact))
+        misses = list(self._stages(frozen, self.calls, exact, target))
         if misses:
             calls = [Call(call.args, call.full, call.full) for call in self.calls]
             own = torch.jit.freeze(self.plain, optimize_numerics=False)
@@ -160,7 +164,9 @@ class _Comparison:
             misses = [replace(miss, is_pytorchs=miss.stage in shared) for miss in misses]
         return misses
 
-    def _stages(self, frozen: Any, calls: list[Call], exact: bool) -> Iterator[Miss]:
+    def _stages(
+        self, frozen: Any, calls: list[Call], exact: bool, target: str = "portable"
+    ) -> Iterator[Miss]:
         def reloaded() -> Run:
             return torch.jit.load(io.BytesIO(frozen.save_to_buffer()))
 
@@ -171,7 +177,8 @@ class _Comparison:
         yield from self._misses("run", lambda: frozen, calls[:1], exact)
         yield from self._misses("other input", lambda: frozen, calls[1:], exact, times=1)
         yield from self._misses("reload", reloaded, calls, exact, times=2)
-        yield from self._misses("lite", lite, calls, exact, times=1)
+        if target == "portable":
+            yield from self._misses("lite", lite, calls, exact, times=1)
 
     def _misses(
         self,
@@ -224,6 +231,8 @@ class _Comparison:
                 continue
             if ours.shape != eagers.shape:
                 return "another shape", f"{where}: {list(ours.shape)}, eager {list(eagers.shape)}"
+            if strides(ours) != strides(eagers):
+                return "other strides", f"{where}: {ours.stride()}, eager {eagers.stride()}"
             self.off = max(self.off, distance(ours, eagers))
             if not (same(ours, eagers) if exact else within_rounding(ours, eagers, precise)):
                 if exact and self._is_of_constants(actual, call):
@@ -248,6 +257,12 @@ class _Comparison:
             for (_, ours), (_, eagers) in zip(leaves(actual), leaves(expected), strict=True)
             if isinstance(ours, Tensor)
         )
+
+
+def strides(tensor: Tensor) -> list[int]:
+    """Of the dimensions where they mean something."""
+    pairs = zip(tensor.stride(), tensor.shape, strict=True)
+    return [stride for stride, size in pairs if size > 1] if tensor.numel() else []
 
 
 def cause_of(error: BaseException | None) -> str:
