@@ -122,6 +122,10 @@ class Fuser {
       Node* last = apart->appendNode(graph_.createClone(layer, same));
       if (after) {
         Value* between = last->output();
+        if (activation.name == "swish") {
+          Node* alias = apart->appendNode(graph_.create(aten::alias, {between}, 1));
+          between = alias->output();
+        }
         last = apart->appendNode(graph_.createClone(after, same));
         last->replaceInput(0, between);
       }

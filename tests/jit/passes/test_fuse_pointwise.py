@@ -60,6 +60,14 @@ def test_fused(layer: str, weight: Tensor, shape: tuple[int, ...], activation: s
         torch.testing.assert_close(actual, expected, rtol=0.02, atol=0.02)
 
 
+@pytest.mark.parametrize("activation", ["silu", "silu_", "relu"])
+def test_a_silu_that_is_not_fused_takes_an_alias(activation: str) -> None:
+    """oneDNN's fusion would make a product of one that takes a layer's result itself."""
+    text = case(LINEAR, f"%z : Tensor = aten::{activation}(%y)", "return (%z)")
+    graph = str(check("fuse_pointwise", text, matrix(), exported=True))
+    assert ("aten::alias" in graph) == activation.startswith("silu")
+
+
 def test_an_activation_of_what_has_another_user_stays() -> None:
     text = case(
         "# CHECK: mkldnn::_linear_pointwise",

@@ -1,0 +1,50 @@
+#include "passes/functionalize.h"
+
+#include <torch/csrc/jit/passes/remove_mutation.h>
+#include <torch/csrc/jit/passes/tensorexpr_fuser.h>
+
+#include <algorithm>
+#include <string>
+#include <unordered_set>
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+
+// Those that oneDNN's fusion takes.
+bool is_activation_in_place(const Node* node) {
+  static const auto& names = *new std::unordered_set<std::string>{
+      "abs_",   "elu_",  "exp_",     "gelu_", "hardswish_", "hardtanh_", "leaky_relu_",
+      "relu6_", "relu_", "sigmoid_", "sqrt_", "tanh_",      "round_",    "square_"};
+  return node->kind().is_aten() && names.count(node->kind().toUnqualString());
+}
+
+// Whether the executor observes the node's operands: what the fusions of PyTorch take
+// (torch/csrc/jit/runtime/profiling_record.cpp, codegen/onednn/register_interface.cpp).
+bool is_observed(Node* node) {
+  static const auto& names = *new std::unordered_set<std::string>{
+      "_convolution", "abs",        "add",  "addmm",    "avg_pool2d", "batch_norm", "conv2d",
+      "dim",          "elu",        "gelu", "hardtanh", "expand",     "layer_norm", "linear",
+      "matmul",       "max_pool2d", "mm",   "mul",      "relu",       "relu6",      "sigmoid",
+      "size",         "softmax",    "sqrt", "t",        "square",     "tanh",       "type_as"};
+  return (node->kind().is_aten() && names.count(node->kind().toUnqualString())) ||
+         tensorexpr::isSupported(node);
+}
+
+}  // namespace
+
+bool functionalize(const std::shared_ptr<Graph>& graph, const Facts& facts) {
+  return RemoveTensorMutation(graph, [&](Node* node) {
+    if (!is_activation_in_place(node)) {
+      return false;
+    }
+    const Fact fact = facts.of(node->input(0));
+    const auto& uses = node->output()->uses();
+    return fact.device == c10::DeviceType::CPU && fact.dtypes.within(DTypes::floating()) &&
+           std::none_of(uses.begin(), uses.end(),
+                        [](const Use& use) { return is_observed(use.user); });
+  });
+}
+
+}  // namespace jit_amp

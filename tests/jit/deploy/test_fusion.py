@@ -1,0 +1,165 @@
+"""Artefacts under `torch.jit.enable_onednn_fusion(True)`: what it fails on, said otherwise.
+
+Each model has one construct that the fusion fails on, or gets another dtype of, where it is as
+PyTorch's freezing leaves it. `test_it_fails_without` shows that; when it does not any more, PyTorch
+has mended it, and the pass that it names can go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import jit_amp
+
+from .test_elsewhere import assert_close, onednn_fusion
+
+BF16 = torch.bfloat16
+
+
+class Base(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.register_buffer("scale", torch.tensor(0.1))
+        self.register_buffer("offset", torch.linspace(0, 1, 6))
+
+
+class MaxPool(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.max_pool2d(self.conv(x), 2)
+
+
+class AveragePool(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.avg_pool2d(self.conv(x), 2)
+
+
+class ReluBeforeFlatten(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu_(self.conv(x)).flatten(1)
+
+
+class ReluBeforeIndex(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu_(self.conv(x))[:, 0]
+
+
+class TimesScale(Base):
+    """float32, without dimensions."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * self.conv(x)
+
+
+class ByScale(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale / self.conv(x).exp()
+
+
+class ScaleInPlace(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv(x)
+        x *= self.scale
+        return x
+
+
+class OffsetInPlace(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv(x)
+        x += self.offset
+        return x
+
+
+class Silu(Base):
+    """Of a layer that nothing is fused in where the input requires grad, for example."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.silu(self.conv(x), inplace=True)
+
+
+class TimesNumber(Base):
+    """The tracer makes a float64 constant of the number."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv(x) * 0.25
+        return x @ x.transpose(-2, -1)
+
+
+MODELS = (
+    MaxPool,
+    AveragePool,
+    ReluBeforeFlatten,
+    ReluBeforeIndex,
+    TimesScale,
+    ByScale,
+    ScaleInPlace,
+    OffsetInPlace,
+    Silu,
+    TimesNumber,
+)
+# What names the fault, by the pass that goes around it: an error, or the dtype that comes out.
+WITHOUT: dict[type[Base], tuple[str, str | torch.dtype]] = {
+    MaxPool: ("write_strides", "could not set attribute to the op"),
+    AveragePool: ("write_strides", "could not set attribute to the op"),
+    ReluBeforeFlatten: ("functionalize", "could not add op to the graph"),
+    ReluBeforeIndex: ("functionalize", "could not add op to the graph"),
+    TimesScale: ("keep_zero_dim", torch.float32),
+    ByScale: ("keep_zero_dim", torch.float32),
+    ScaleInPlace: ("keep_in_place", torch.float32),
+    OffsetInPlace: ("keep_in_place", torch.float32),
+}
+
+
+class Autocast(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.model(x)
+
+
+def called(module: Any, x: Tensor) -> Tensor:
+    """Observed, fused, fused."""
+    for _ in range(3):
+        result = module(x)
+    return result
+
+
+@pytest.mark.parametrize("target", ["portable", "server"])
+@pytest.mark.parametrize("made", [torch.jit.script, jit_amp.trace], ids=["scripted", "traced"])
+@pytest.mark.parametrize("make", MODELS)
+@torch.no_grad()
+def test_it_runs(make: Callable[[], nn.Module], made: Any, target: str) -> None:
+    model, x = Autocast(make()).eval().requires_grad_(False), torch.randn(2, 3, 8, 8)
+    source = jit_amp.trace(model, x) if made is jit_amp.trace else model
+    expected = model(x)
+    frozen = jit_amp.freeze(source, example_inputs=(x,), target=target)
+    assert_close(called(frozen, x), expected)
+    again = jit_amp.freeze(source, example_inputs=(x,), target=target)
+    with onednn_fusion():
+        assert_close(called(again, x), expected)
+
+
+@pytest.mark.parametrize("make", WITHOUT)
+@torch.no_grad()
+def test_it_fails_without(make: type[Base]) -> None:
+    model, x = make().eval().requires_grad_(False).to(BF16), torch.randn(2, 3, 8, 8).to(BF16)
+    model.scale, model.offset = model.scale.float(), model.offset.float()
+    assert model(x).dtype == BF16
+    plain = torch.jit.freeze(torch.jit.script(model))
+    _, fault = WITHOUT[make]
+    with onednn_fusion():
+        if isinstance(fault, str):
+            with pytest.raises(RuntimeError, match=fault):
+                called(plain, x)
+        else:
+            assert called(plain, x).dtype == fault
