@@ -122,7 +122,7 @@ class Fuser {
       Node* last = apart->appendNode(graph_.createClone(layer, same));
       if (after) {
         Value* between = last->output();
-        if (activation.name == "swish") {
+        if (is_linear && activation.name == "swish") {
           Node* alias = apart->appendNode(graph_.create(aten::alias, {between}, 1));
           between = alias->output();
         }

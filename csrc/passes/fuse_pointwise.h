@@ -13,9 +13,9 @@
 // it does for an input without a batch, and for one that requires grad: these operators have no
 // derivative.
 //
-// There a `silu` takes an alias of the layer's result: where it takes the result itself, oneDNN's
-// fusion makes a product of it (torch/csrc/jit/codegen/onednn/decompose_silu.cpp), and raises "bad
-// optional access" on a product in a branch that the first call does not take.
+// There a `silu` takes an alias of a linear layer's result: where it takes the result itself,
+// oneDNN's fusion makes a product of it (torch/csrc/jit/codegen/onednn/decompose_silu.cpp), and
+// raises "bad optional access" on a product in a branch that the first call does not take.
 //
 // Convolutions are those that channels_last has made to give channels last: fused ones always do,
 // where their weight is packed. So it must run after channels_last. For artefacts that are frozen

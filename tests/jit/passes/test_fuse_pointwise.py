@@ -60,12 +60,22 @@ def test_fused(layer: str, weight: Tensor, shape: tuple[int, ...], activation: s
         torch.testing.assert_close(actual, expected, rtol=0.02, atol=0.02)
 
 
-@pytest.mark.parametrize("activation", ["silu", "silu_", "relu"])
-def test_a_silu_that_is_not_fused_takes_an_alias(activation: str) -> None:
-    """oneDNN's fusion would make a product of one that takes a layer's result itself."""
-    text = case(LINEAR, f"%z : Tensor = aten::{activation}(%y)", "return (%z)")
-    graph = str(check("fuse_pointwise", text, matrix(), exported=True))
-    assert ("aten::alias" in graph) == activation.startswith("silu")
+@pytest.mark.parametrize(
+    ("layer", "weight", "activation", "takes_alias"),
+    [
+        (LINEAR, matrix(), "silu", True),
+        (LINEAR, matrix(), "silu_", True),
+        (LINEAR, matrix(), "relu", False),
+        (CONVOLUTION, kernel(), "silu", False),
+    ],
+)
+def test_a_silu_that_is_not_fused_takes_an_alias(
+    layer: str, weight: Tensor, activation: str, takes_alias: bool
+) -> None:
+    """oneDNN's fusion would make a product of one that takes a linear layer's result itself."""
+    text = case(layer, f"%z : Tensor = aten::{activation}(%y)", "return (%z)")
+    graph = check("fuse_pointwise", text, weight, exported=True)
+    assert ("aten::alias" in str(graph)) == takes_alias
 
 
 def test_an_activation_of_what_has_another_user_stays() -> None:
