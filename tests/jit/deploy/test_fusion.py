@@ -167,3 +167,45 @@ def test_it_fails_without(make: type[Base]) -> None:
                 called(plain, x)
         else:
             assert called(plain, x).dtype == fault
+
+
+class Padded(Base):
+    """With arithmetic on what is made in a branch that the first call does not take."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv(x)
+        if x.size(2) % 2 == 1:
+            x = F.pad(x, (0, 1)) * 0.5
+        return x.relu()
+
+
+class Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, dropout=0.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)
+
+
+BRANCHES = [(Padded, (2, 3, 8, 8)), (Encoder, (2, 3, 16))]
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize(("make", "shape"), BRANCHES)
+@torch.no_grad()
+def test_a_branch_that_is_not_taken_is_not_in_a_trace(
+    make: Callable[[], nn.Module], shape: tuple[int, ...]
+) -> None:
+    """What docs/limits.md says to do. The fusion asks for a dtype that nobody has seen."""
+    model, x = make().eval().requires_grad_(False), torch.randn(shape)
+    plain = torch.jit.freeze(torch.jit.script(model))
+    under = Autocast(model).eval()
+    traced = jit_amp.freeze(jit_amp.trace(under, x), example_inputs=(x,))
+    server = jit_amp.freeze(under, example_inputs=(x,), target="server")
+    assert_close(called(server, x), under(x))
+    with onednn_fusion():
+        with pytest.raises(RuntimeError, match="bad optional access"):
+            called(plain, x)
+        assert_close(called(traced, x), under(x))
