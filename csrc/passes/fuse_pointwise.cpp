@@ -208,9 +208,16 @@ class Fuser {
         return constant ? graph_.insertConstant(*constant) : value;  // it may stand later
       };
       for (Node* node : {layer, fusion.addition, fusion.after}) {
-        if (node) {
-          Node* copy = graph_.createClone(node, copy_of);
-          copies[node->output()] = graph_.insertNode(copy)->output();
+        if (!node) {
+          continue;
+        }
+        Node* copy = graph_.insertNode(graph_.createClone(node, copy_of));
+        if (node == fusion.addition) {
+          copy = as_subtraction(copy);
+        }
+        copies[node->output()] = copy->output();
+        if (node == layer && fusion.activation.name == "swish") {
+          copies[node->output()] = graph_.insert(aten::alias, {copy->output()});
         }
       }
       apart->registerOutput(copies.at(result));
@@ -251,6 +258,18 @@ class Fuser {
       fits = graph_.insert(aten::__and__, {fits, each});
     }
     return fits;
+  }
+
+  // The same sum, as `a - (-1) * b`.
+  Node* as_subtraction(Node* addition) {
+    const WithInsertPoint here(addition);
+    const auto kind = addition->kind() == aten::add ? aten::sub : aten::sub_;
+    Node* made = graph_.create(kind, addition->inputs(), 1)->copyMetadata(addition);
+    graph_.insertNode(made)->output()->copyMetadata(addition->output());
+    made->replaceInput(2, graph_.insertConstant(-1));
+    made->moveAfter(addition);
+    addition->destroy();
+    return made;
   }
 
   Value* is_supported(c10::ScalarType dtype) {

@@ -15,6 +15,12 @@
 // it does for an input without a batch, for what is added in another size or dtype, and where
 // anything requires grad: these operators have no derivative.
 //
+// What it did before is said otherwise for the sake of oneDNN's own fusion, which users may have
+// switched on. It raises "bad optional access" on arithmetic in a branch that the first call does
+// not take (torch/csrc/jit/codegen/onednn/prepare_binary.cpp), and makes a product of the `silu` of
+// a linear layer's result (decompose_silu.cpp). So a `silu` takes an alias of the result, and a sum
+// is a difference, of which it knows nothing.
+//
 // Convolutions are those that channels_last has made to give channels last: fused ones always do,
 // where their weight is packed. So it must run after channels_last. For artefacts that are frozen
 // with target="server": phones do not have these operators. The graph must have no tasks.

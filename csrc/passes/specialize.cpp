@@ -4,10 +4,12 @@
 #include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/constant_propagation.h>
+#include <torch/csrc/jit/passes/inliner.h>
 #include <torch/csrc/jit/passes/loop_unrolling.h>
 #include <torch/csrc/jit/passes/lower_tuples.h>
 #include <torch/csrc/jit/passes/peephole_list_idioms.h>
 #include <torch/csrc/jit/passes/remove_mutation.h>
+#include <torch/csrc/jit/runtime/interpreter.h>
 
 #include <algorithm>
 
@@ -122,7 +124,10 @@ bool evaluate(Node* node) {
         }
         stack.push_back(std::move(*constant));
       }
-      callee(node).run(stack);
+      const auto graph = callee(node).graph()->copy();
+      Inline(*graph);
+      // Not the executor: it would optimise as users have told it to, and fail as that does.
+      InterpreterState(Code(graph, callee(node).name())).run(stack);
       result = stack.back();
     }
   } catch (const std::exception&) {

@@ -21,10 +21,12 @@
 #include "passes/fuse_pointwise.h"
 #include "passes/keep_addmm.h"
 #include "passes/keep_dim.h"
+#include "passes/keep_in_place.h"
 #include "passes/keep_zero_dim.h"
 #include "passes/promote_operands.h"
 #include "passes/seal.h"
 #include "passes/share_parts.h"
+#include "passes/write_strides.h"
 
 namespace jit_amp {
 namespace {
@@ -116,15 +118,28 @@ bool is_for_server(Context& c) {
   return c.for_server && !contains(*c.graph, torch::jit::prim::fork);
 }
 
-bool run_functionalize(Context& c) { return is_for_server(c) && functionalize(c.graph); }
-
 bool run_channels_last(Context& c) { return is_for_server(c) && channels_last(c.graph); }
 
 bool run_fuse_pointwise(Context& c) { return is_for_server(c) && fuse_pointwise(*c.graph); }
 
 bool run_keep_addmm(Context& c) { return keep_addmm(*c.graph); }
 
-bool run_keep_zero_dim(Context& c) { return keep_zero_dim(*c.graph); }
+bool run_functionalize(Context& c) {
+  c.facts = find_facts(c.graph, c.inputs);  // of what is sealed and folded
+  return functionalize(c.graph, c.facts, is_for_server(c));
+}
+
+bool run_keep_zero_dim(Context& c) {
+  c.facts = find_facts(c.graph, c.inputs);
+  return keep_zero_dim(*c.graph, c.facts);
+}
+
+bool run_keep_in_place(Context& c) {
+  c.facts = find_facts(c.graph, c.inputs);
+  return keep_in_place(*c.graph, c.facts);
+}
+
+bool run_write_strides(Context& c) { return write_strides(*c.graph); }
 
 bool run_detach_sizes(Context& c) { return detach_sizes(*c.graph); }
 
@@ -164,9 +179,11 @@ const std::vector<Pass>& sealing() {
       {"share_parts", run_share_parts, Phase::sealed, Phase::sealed, /*is_optional=*/true},
       {"functionalize", run_functionalize, Phase::sealed, Phase::sealed, /*is_optional=*/true},
       {"channels_last", run_channels_last, Phase::sealed, Phase::sealed, /*is_optional=*/true},
+      {"keep_zero_dim", run_keep_zero_dim, Phase::sealed, Phase::sealed, /*is_optional=*/true},
+      {"keep_in_place", run_keep_in_place, Phase::sealed, Phase::sealed, /*is_optional=*/true},
       {"unmark_loops", run_unmark_loops, Phase::sealed, Phase::stock},
       {"keep_addmm", run_keep_addmm, Phase::stock, Phase::stock, /*is_optional=*/true},
-      {"keep_zero_dim", run_keep_zero_dim, Phase::stock, Phase::stock, /*is_optional=*/true},
+      {"write_strides", run_write_strides, Phase::stock, Phase::stock, /*is_optional=*/true},
       {"detach_sizes", run_detach_sizes, Phase::stock, Phase::stock, /*is_optional=*/true},
       {"fuse_pointwise", run_fuse_pointwise, Phase::stock, Phase::stock, /*is_optional=*/true},
   };

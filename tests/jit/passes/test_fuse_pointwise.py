@@ -74,6 +74,24 @@ def test_a_constant_that_stands_after_the_layer() -> None:
         torch.testing.assert_close(actual, expected, rtol=0.02, atol=0.02)
 
 
+@pytest.mark.parametrize(
+    ("layer", "weight", "activation", "takes_alias"),
+    [
+        (LINEAR, matrix(), "silu", True),
+        (LINEAR, matrix(), "silu_", True),
+        (LINEAR, matrix(), "relu", False),
+        (CONVOLUTION, kernel(), "silu", True),
+    ],
+)
+def test_a_silu_that_is_not_fused_takes_an_alias(
+    layer: str, weight: Tensor, activation: str, takes_alias: bool
+) -> None:
+    """oneDNN's fusion would make a product of one that takes a layer's result itself."""
+    text = case(layer, f"%z : Tensor = aten::{activation}(%y)", "return (%z)")
+    graph = check("fuse_pointwise", text, weight, exported=True)
+    assert ("aten::alias" in str(graph)) == takes_alias
+
+
 def test_an_activation_of_what_has_another_user_stays() -> None:
     text = case(
         "# CHECK: mkldnn::_linear_pointwise",

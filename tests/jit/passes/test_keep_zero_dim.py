@@ -1,4 +1,7 @@
-"""keep_zero_dim: a constant without dimensions stays a tensor in PyTorch's executor."""
+"""keep_zero_dim: a constant without dimensions stays a tensor in PyTorch's executor.
+
+Where the other operand decides the dtype, oneDNN's fusion is not to take it for what promotes.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from ..support import assert_same
 from . import ir
-from .ir import TENSOR, check, unchanged
+from .ir import TENSOR, check, unchanged, values_of
 
 
-def case(call: str) -> str:
+def case(call: str, x: str = "Tensor") -> str:
     return f"""
-    graph(%x : Tensor):
+    graph(%x : {x}):
       %one : int = prim::Constant[value=1]()
       %c : {TENSOR}
       %y : Tensor = {call}
@@ -45,9 +49,57 @@ def test_the_dtype_is_eagers(call: str, dtype: torch.dtype) -> None:
                 torch.testing.assert_close(run(x), expected, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("call", ["aten::mul(%c, %x)", "aten::maximum(%x, %c)"])
+BF16 = "BFloat16(4, 64, device=cpu)"
+# A long one, as kernels take the ends of rows apart.
+ROWS = torch.linspace(-3, 3, 4 * 64).reshape(4, 64)
+TENTH = [torch.tensor(0.1, dtype=dtype) for dtype in (torch.float64, torch.float32, torch.bfloat16)]
+
+
+def assert_means_the_same(graph: torch._C.Graph, text: str, constant: Tensor) -> None:
+    """Bit for bit, in each of three calls."""
+    run = torch._C._create_function_from_graph("case", graph)
+    expected = values_of(ir.parse(text, constant), ROWS.bfloat16())[0]
+    assert expected.dtype == torch.bfloat16
+    for _ in range(3):
+        assert_same(run(ROWS.bfloat16()), expected, text)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_of_what_decides_the_dtype_it_may_become_a_number(call: str) -> None:
+    for constant in (*TENTH, torch.tensor(3)):
+        unchanged("keep_zero_dim", case(call, BF16), constant)
+        expected = CALLS[call](ROWS.bfloat16(), constant)
+        run = torch._C._create_function_from_graph("case", ir.parse(case(call), constant))
+        for _ in range(3):
+            assert_same(run(ROWS.bfloat16()), expected, call)
+
+
+@pytest.mark.parametrize("x", ["Tensor", "BFloat16(device=cpu)", "Long(4, device=cpu)"])
+def test_where_that_is_not_known_it_may_not(x: str) -> None:
+    check("keep_zero_dim", case("aten::mul(%x, %c)", x), torch.tensor(0.1))
+    unchanged("keep_zero_dim", case("aten::mul(%c, %x)", x), torch.tensor(0.1))
+
+
+def test_a_complex_constant_is_none() -> None:
+    check("keep_zero_dim", case("aten::mul(%x, %c)", BF16), torch.tensor(1j))
+
+
+@pytest.mark.parametrize("constant", TENTH)
+@pytest.mark.parametrize(
+    "call", ["add(%c, %x, %one)", "sub(%c, %x, %one)", "mul(%c, %x)", "div(%c, %x)"]
+)
+def test_the_first_operand_gets_a_dimension(call: str, constant: Tensor) -> None:
+    text = case(f"aten::{call}", BF16)
+    graph = check("keep_zero_dim", text, constant)
+    assert "BFloat16(1, " in str(graph)
+    assert_means_the_same(graph, text, constant)
+
+
+@pytest.mark.parametrize(
+    "call", ["aten::mul(%c, %x)", "aten::maximum(%x, %c)", "aten::mul_(%x, %c)"]
+)
 def test_what_the_executor_leaves(call: str) -> None:
-    """The first operand, and other operators."""
+    """The first operand of an unknown second, and other operators."""
     unchanged("keep_zero_dim", case(call), torch.tensor(0.5))
 
 
