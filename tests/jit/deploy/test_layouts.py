@@ -256,6 +256,16 @@ def test_additions(tail: str, tmp_path: Path) -> None:
             assert_near(call, model, change(x), name)
 
 
+def assert_gradients_near(frozen: Any, model: nn.Module, x: Tensor) -> None:
+    gradients = []
+    for call in (model, frozen, frozen, frozen):
+        given = x.clone().requires_grad_()
+        call(given).float().sum().backward()
+        gradients.append(given.grad)
+    for gradient in gradients[1:]:
+        torch.testing.assert_close(gradient, gradients[0], rtol=0.05, atol=0.05)
+
+
 def test_additions_and_gradients(tmp_path: Path) -> None:
     """Of what is added alone: the fused operator has no derivative."""
     tail = (
@@ -264,13 +274,7 @@ def test_additions_and_gradients(tmp_path: Path) -> None:
     )
     model, x = made(tail, tmp_path), torch.randn(2, 3, 8, 8)
     frozen = jit_amp.freeze(model, example_inputs=(x,), target="server")
-    gradients = []
-    for call in (model, frozen, frozen, frozen):
-        given = x.clone().requires_grad_()
-        call(given).float().sum().backward()
-        gradients.append(given.grad)
-    for gradient in gradients[1:]:
-        torch.testing.assert_close(gradient, gradients[0])
+    assert_gradients_near(frozen, model, x)
 
 
 class Activations(nn.Module):
@@ -323,13 +327,7 @@ def test_gradients_of_inputs() -> None:
     model, x = Activations(nn.SiLU()).eval().requires_grad_(False), torch.randn(2, 3, 8, 8)
     frozen = jit_amp.freeze(model, example_inputs=(x,), target="server")
     assert "_convolution_pointwise" in str(frozen.graph)
-    gradients = []
-    for call in (model, frozen, frozen, frozen):
-        given = x.clone().requires_grad_()
-        call(given).float().sum().backward()
-        gradients.append(given.grad)
-    for gradient in gradients[1:]:
-        torch.testing.assert_close(gradient, gradients[0], rtol=0.05, atol=0.05)
+    assert_gradients_near(frozen, model, x)
 
 
 def test_weights_stand_in_the_file_once(tmp_path: Path) -> None:
