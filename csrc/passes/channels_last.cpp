@@ -185,7 +185,7 @@ class Chains {
           continue;
         }
         const bool may_alias = use.user->owningBlock() != value->node()->owningBlock() ||
-                               use.user->kind() == prim::Return ||
+                               use.user->outputs().empty() ||  // the end, or kept in what is there
                                aliases.writesToAlias(use.user, {value}) ||
                                aliases.mayContainAlias(use.user->outputs(), {value});
         (may_alias ? views_ : copies_)[i].push_back(use);
@@ -370,20 +370,32 @@ class Chains {
     return true;
   }
 
-  // Whether the convolution's input has channels last as eager's convolution sees it, from
-  // c10/core/MemoryFormat.h: the stride of a channel is the least, and that of a column the next.
-  // Said without a branch, which other engines' converters could not read.
+  // Whether the convolution's input has channels last as eager's convolution sees it, which is what
+  // c10/core/MemoryFormat.h says of strides. Said without a branch, which other engines' converters
+  // could not read. Without a batch the first dimension is that of channels, and the answer is not
+  // used.
   Value* was_given_so(Node* convolution) {
     Value*& known = given_[convolution];
     if (!known) {
       const WithInsertPoint here(convolution);
       Value* x = convolution->input(0);
       const auto stride = [&](int64_t dim) { return graph_.insert(aten::stride, {x, dim}); };
-      const auto both = [&](Value* a, Value* b) { return graph_.insert(aten::__and__, {a, b}); };
-      Value* is_default = graph_.insert(Symbol::aten("is_contiguous"), {x});
-      known = both(graph_.insert(aten::__not__, {is_default}),
-                   both(graph_.insert(aten::eq, {stride(-3), 1}),
-                        graph_.insert(aten::ge, {stride(-2), stride(-1)})));
+      const auto extent = [&](int64_t dim, Value* step) {
+        return graph_.insert(aten::mul, {graph_.insert(aten::size, {x, dim}), step});
+      };
+      Value *batch = stride(0), *channel = stride(-3), *row = stride(-2), *column = stride(-1);
+      Value* image = extent(-2, row);
+      const auto all = {
+          graph_.insert(aten::ge, {column, extent(-3, channel)}),
+          graph_.insert(aten::ge, {row, extent(-1, column)}),
+          graph_.insert(aten::ge, {batch, image}),
+          graph_.insert(aten::ne, {image, channel}),  // one pixel of one channel
+          graph_.insert(aten::gt, {channel, 0}),
+          graph_.insert(aten::gt, {graph_.insert(Symbol::aten("numel"), {x}), 0}),
+      };
+      for (Value* each : all) {
+        known = known ? graph_.insert(aten::__and__, {known, each}) : each;
+      }
     }
     return known;
   }
@@ -403,7 +415,10 @@ class Chains {
     }
     const auto last = static_cast<int64_t>(at::MemoryFormat::ChannelsLast);
     Value* format = graph_.insert(aten::mul, {graph_.insert(aten::Int, {is_so}), last});
-    return graph_.insert(aten::contiguous, {value}, {NamedValue("memory_format", format)});
+    const NamedValue as("memory_format", format);
+    value = graph_.insert(aten::contiguous, {value}, {as});
+    // What has one channel or one pixel is contiguous in both layouts, and its strides tell which.
+    return graph_.insert(aten::to, {value}, {as});
   }
 
   Graph& graph_;
