@@ -15,13 +15,45 @@ namespace {
 
 using namespace torch::jit;
 
-// Those that oneDNN's fusion or fuse_pointwise take.
+bool is_one_of(const Node* node, const std::unordered_set<std::string>& names) {
+  return node->kind().is_aten() && names.count(node->kind().toUnqualString());
+}
+
+// Those that oneDNN's fusion or fuse_pointwise take, and whose functional form gives the strides of
+// what it is given.
 bool is_activation_in_place(const Node* node) {
   static const auto& names = *new std::unordered_set<std::string>{
-      "abs_",      "elu_",        "exp_",   "gelu_",  "hardsigmoid_", "hardswish_",
-      "hardtanh_", "leaky_relu_", "relu6_", "relu_",  "silu_",        "sigmoid_",
-      "sqrt_",     "tanh_",       "round_", "square_"};
-  return node->kind().is_aten() && names.count(node->kind().toUnqualString());
+      "abs_",      "elu_",        "exp_",   "hardsigmoid_", "hardswish_",
+      "hardtanh_", "leaky_relu_", "relu6_", "relu_",        "silu_",
+      "sigmoid_",  "sqrt_",       "tanh_",  "round_",       "square_"};
+  return is_one_of(node, names);
+}
+
+// Whether the result has memory of its own, without gaps. Schemas say so of more operators than do:
+// `type_as`, `einsum` and `dropout` may return what they are given.
+bool is_new(const Value* value) {
+  static const auto& names = *new std::unordered_set<std::string>{"conv1d",
+                                                                  "conv2d",
+                                                                  "conv3d",
+                                                                  "conv_transpose1d",
+                                                                  "conv_transpose2d",
+                                                                  "conv_transpose3d",
+                                                                  "_convolution",
+                                                                  "linear",
+                                                                  "addmm",
+                                                                  "mm",
+                                                                  "batch_norm",
+                                                                  "neg",
+                                                                  "abs",
+                                                                  "add",
+                                                                  "sub",
+                                                                  "mul",
+                                                                  "div",
+                                                                  "cat",
+                                                                  "max_pool2d",
+                                                                  "avg_pool2d",
+                                                                  "adaptive_avg_pool2d"};
+  return is_one_of(value->node(), names);
 }
 
 // Whether the executor observes the node's operands: what the fusions of PyTorch take
@@ -32,15 +64,14 @@ bool is_observed(Node* node) {
       "dim",          "elu",        "gelu", "hardtanh", "expand",     "layer_norm", "linear",
       "matmul",       "max_pool2d", "mm",   "mul",      "relu",       "relu6",      "sigmoid",
       "size",         "softmax",    "sqrt", "t",        "square",     "tanh",       "type_as"};
-  return (node->kind().is_aten() && names.count(node->kind().toUnqualString())) ||
-         tensorexpr::isSupported(node);
+  return is_one_of(node, names) || tensorexpr::isSupported(node);
 }
 
 }  // namespace
 
 bool functionalize(std::shared_ptr<Graph>& graph, const Facts& facts, bool for_server) {
   bool changed = RemoveTensorMutation(graph, [&](Node* node) {
-    if (!is_activation_in_place(node)) {
+    if (!is_activation_in_place(node) || !is_new(node->input(0))) {
       return false;
     }
     const Fact fact = facts.of(node->input(0));

@@ -12,7 +12,8 @@
 // and what is read from such a list becomes the element itself.
 //
 // All of it is PyTorch's own RemoveTensorMutation and RemoveListMutation, where they find that
-// nobody else sees what is written, on a CPU and in floating point.
+// nobody else sees what is written, on a CPU, in floating point, and of what an operator has made
+// that is known to make new tensors.
 //
 // Preserved: values, dtypes, and which results share memory. A tensor more is allocated while it
 // runs. Loops must be marked. Must run before channels_last.

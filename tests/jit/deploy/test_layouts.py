@@ -90,6 +90,12 @@ TAILS = {
     "with a constant": "return torch.ones(1, 8, 8, 8) + b, torch.ones(8, 1, 1) + b",
     "in a named layout": "return b.to(torch.float32, memory_format=torch.channels_last), b",
     "beside a task": "c = b.view(-1)\nd = torch.jit.fork(written, x)\nreturn c, torch.jit.wait(d)",
+    "of a type": "c = x * 2\nd = c.type_as(x).relu_()\nreturn c, self.first(d)",
+    "of no indices": (
+        "c = x * 2\nd = torch.einsum('...ij->...ij', c).relu_()\nreturn c, b + d.sum()"
+    ),
+    "not dropped": "c = x * 2\nd = F.dropout(c, 0.0, True).relu_()\nreturn c, self.first(d)",
+    "leaky at random": "return F.rrelu_(self.third(b))",
     "transposed": "return self.fifth(b), torch.stack([b, a], 2)",
     "in a task": "c = torch.jit.fork(written, b[:, :2])\nreturn torch.jit.wait(c), b.relu()",
 }
