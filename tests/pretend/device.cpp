@@ -6,9 +6,10 @@
 // runs, and what it leaves is given DEVICE's name and keys again. Views, writes in place and
 // resizing need nothing more, because the storages are the same.
 //
-// Limits: no cuDNN; which operators DEVICE's own kernels call inside is not seen; one stream, one
-// device; no sparse tensors; random numbers come from the CPU's generator; torch.load needs
-// map_location="cpu" (torch.jit.load does not). Only for a PyTorch that has no kernels for DEVICE.
+// Limits: one call at a time; no cuDNN; which operators DEVICE's own kernels call inside is not
+// seen; one stream, one device; no sparse tensors; random numbers come from the CPU's generator;
+// torch.load needs map_location="cpu" (torch.jit.load does not). Only for a PyTorch that has no
+// kernels for DEVICE.
 //
 // Compiled and loaded by tests/pretend/__init__.py, before torch looks for its CUDA hooks.
 #include <ATen/ATen.h>
@@ -21,6 +22,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
+#include <mutex>
 #include <optional>
 #include <unordered_set>
 #include <vector>
@@ -166,8 +168,15 @@ class Call {
   std::unordered_set<const void*> others_;       // storages of arguments that are the CPU's own
 };
 
+// One call at a time, as other threads may have the same tensors. A kernel may call others.
+std::recursive_mutex& turn() {
+  static auto& mutex = *new std::recursive_mutex;
+  return mutex;
+}
+
 void run_on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
-  Call call;
+  const std::lock_guard<std::recursive_mutex> lock(turn());
+  Call call;  // gives names back before the turn ends
   for (size_t i = stack->size() - op.schema().arguments().size(); i < stack->size(); ++i) {
     (*stack)[i] = call.to_cpu((*stack)[i]);
   }
