@@ -43,7 +43,9 @@ std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& function) {
   const auto schema =
       seen && (name == kConvolution || name == kLinear) ? function.operator_schema() : std::nullopt;
   if (schema) {
-    const auto inputs = function.inputs();
+    // The interpreter's whole stack is given: the arguments are the last of it.
+    const size_t count = schema->arguments().size();
+    const auto inputs = function.inputs().slice(function.inputs().size() - count);
     seen->emplace(inputs[weight_number(*schema)].toTensor().unsafeGetTensorImpl(),
                   inputs[0].toTensor().sizes().vec());
   }

@@ -395,3 +395,28 @@ def test_a_weight_of_two_layers(tmp_path: Path) -> None:
     frozen = jit_amp.freeze(model, example_inputs=(x,), target="server")
     for given in (x, x[:1], x[0][None, None]):
         assert_near(frozen, model, given, "tied")
+
+
+class Looped(nn.Module):
+    """Its layers are called with a loop's own values on the interpreter's stack."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(6, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            h = torch.zeros(x.size(1), 8)
+            for t in range(x.size(0)):
+                h = torch.tanh(self.one(x[t]) + self.two(h))
+        return h
+
+
+def test_weights_in_a_loop_are_packed(capfd: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    model, x = Looped().eval().requires_grad_(False), torch.randn(3, 2, 6)
+    frozen = jit_amp.freeze(model, example_inputs=(x,), target="server")
+    assert capfd.readouterr().err == ""
+    assert sorted(frozen._packed.plans) == [[2], [2]]
+    for given in (x, x[:, :1], x[:0]):
+        assert_near(frozen, model, given, "in a loop")
