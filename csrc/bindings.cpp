@@ -15,6 +15,7 @@
 #include "passes/enclose.h"
 #include "passes/pack_weights.h"
 #include "passes/restore_trace.h"
+#include "passes/write_questions.h"
 #include "pipelines/alone.h"
 #include "runtime/attach.h"
 #include "runtime/explain.h"
@@ -240,6 +241,16 @@ PYBIND11_MODULE(_C, m) {
       jit_amp::ignore(module._ivalue(), method, how(pattern, ignore, scopes));
     }
     return known;
+  });
+  // Of a module without scopes, which PyTorch's own freezing takes.
+  m.def("write_questions", [](const Module& module) {
+    for (const Module& each : module.modules()) {
+      for (const auto& method : each.get_methods()) {
+        if (auto* function = torch::jit::tryToGraphFunction(method.function())) {
+          jit_amp::write_questions(*function->graph());
+        }
+      }
+    }
   });
   m.def("check_examples", [](const Module& module, const std::vector<py::tuple>& examples) {
     (void)stacks_of(module, examples);

@@ -92,6 +92,7 @@ def freeze(
     if not _C.has_scopes(scripted._c):
         _C.check_examples(scripted._c, examples)
         plain: ScriptModule = _original.freeze(scripted, preserved, optimize_numerics)
+        _C.write_questions(plain._c)
         _C.lower_where_it_is(plain._c)  # for calls under an ambient autocast
         return plain
     frozen = _C.freeze_module(

@@ -33,14 +33,14 @@ at::Tensor copy_of(const at::Tensor& tensor) {
 }  // namespace
 
 void own_constants(const std::vector<std::shared_ptr<Graph>>& methods, const Module& module) {
-  c10::IValue::HashAliasedIValues given;
-  c10::IValue(module._ivalue()).getSubValues(given);
   std::unordered_set<const void*> shared;
-  for (const c10::IValue& value : given) {
+  std::unordered_set<const void*> seen;
+  c10::IValue(module._ivalue()).visit([&](const c10::IValue& value) {
     if (value.isTensor() && value.toTensor().defined() && value.toTensor().has_storage()) {
       shared.insert(storage_of(value.toTensor()));
     }
-  }
+    return value.isPtrType() && !seen.insert(value.internalToPointer()).second;
+  });
   std::unordered_set<const void*> written;
   for (const auto& graph : methods) {
     if (!may_write(graph->block())) {

@@ -26,6 +26,7 @@
 #include "passes/promote_operands.h"
 #include "passes/seal.h"
 #include "passes/share_parts.h"
+#include "passes/write_questions.h"
 #include "passes/write_strides.h"
 
 namespace jit_amp {
@@ -40,6 +41,8 @@ bool run_check_writes(Context& c) {
   check_writes(c.graph);
   return false;
 }
+
+bool run_write_questions(Context& c) { return write_questions(*c.graph); }
 
 bool run_unmark_loops(Context& c) { return unmark_loops(*c.graph); }
 
@@ -150,6 +153,7 @@ const std::vector<Pass>& exporting() {
       {"check_freezable", run_check_freezable, Phase::lowered, Phase::lowered},
       {"check_writes", run_check_writes, Phase::lowered, Phase::lowered},
       {"keep_dim", run_keep_dim, Phase::lowered, Phase::lowered},
+      {"write_questions", run_write_questions, Phase::lowered, Phase::lowered},
       {"unmark_loops", run_unmark_loops, Phase::lowered, Phase::exported},
   };
   return passes;

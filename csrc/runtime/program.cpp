@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "analysis/hidden_calls.h"
 #include "analysis/policy.h"
 #include "core/ambient.h"
 #include "core/dialect.h"
@@ -17,6 +18,7 @@
 #include "core/ignored.h"
 #include "passes/enter_scopes.h"
 #include "pipelines/script.h"
+#include "runtime/attach.h"
 #include "runtime/kernels.h"
 
 namespace jit_amp {
@@ -178,6 +180,11 @@ std::shared_ptr<Graph> lowered_graph(GraphFunction& function, const ObjectPtr& s
     context.self = self;
     context.entry = entry_state(ambient);
     run_pipeline(flattening(), context);
+    for (Node* node : all_nodes(*context.graph)) {
+      if (GraphFunction* callee = hidden_callee(node)) {  // runs under the dispatcher's autocast
+        serve_ambient(*callee);
+      }
+    }
     const bool enters = can_enter_scopes(*context.graph) && names_third_device(*context.graph);
     run_pipeline(enters ? recording() : lowering(), context);
     if (!context.entry.active()) {
