@@ -255,6 +255,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("check_examples", [](const Module& module, const std::vector<py::tuple>& examples) {
     (void)stacks_of(module, examples);
   });
+  m.def("freezable", &jit_amp::freezable);
   m.def("freeze_module", [](const Module& module, const std::vector<std::string>& preserved_attrs,
                             const std::vector<py::tuple>& examples, bool optimize_numerics,
                             bool for_server, bool check_inputs) {

@@ -1,13 +1,11 @@
 #include "passes/own_constants.h"
 
 #include <ATen/ATen.h>
-#include <torch/csrc/jit/ir/alias_analysis.h>
-
 #include <unordered_map>
 #include <unordered_set>
 
+#include "core/copies.h"
 #include "core/graphs.h"
-#include "core/loops.h"
 
 namespace jit_amp {
 namespace {
@@ -43,18 +41,11 @@ void own_constants(const std::vector<std::shared_ptr<Graph>>& methods, const Mod
   });
   std::unordered_set<const void*> written;
   for (const auto& graph : methods) {
-    if (!may_write(graph->block())) {
-      continue;
-    }
-    mark_loops(*graph);
-    const AliasDb aliases(graph);
-    for (Node* node : all_nodes(*graph)) {
-      const at::Tensor* tensor = tensor_in(node);
-      if (tensor && aliases.hasWriters(node)) {
+    for (const Node* node : written_constants(graph)) {
+      if (const at::Tensor* tensor = tensor_in(node)) {
         written.insert(storage_of(*tensor));
       }
     }
-    unmark_loops(*graph);
   }
   std::unordered_map<const void*, at::Tensor> copies;
   for (const auto& graph : methods) {

@@ -21,6 +21,7 @@
 #include "passes/fuse_pointwise.h"
 #include "passes/keep_addmm.h"
 #include "passes/keep_dim.h"
+#include "passes/keep_gradients.h"
 #include "passes/keep_in_place.h"
 #include "passes/keep_zero_dim.h"
 #include "passes/promote_operands.h"
@@ -125,6 +126,8 @@ bool run_channels_last(Context& c) { return is_for_server(c) && channels_last(c.
 
 bool run_fuse_pointwise(Context& c) { return is_for_server(c) && fuse_pointwise(*c.graph); }
 
+bool run_keep_gradients(Context& c) { return keep_gradients(*c.graph); }
+
 bool run_keep_addmm(Context& c) { return keep_addmm(*c.graph); }
 
 bool run_functionalize(Context& c) {
@@ -186,6 +189,7 @@ const std::vector<Pass>& sealing() {
       {"keep_zero_dim", run_keep_zero_dim, Phase::sealed, Phase::sealed, /*is_optional=*/true},
       {"keep_in_place", run_keep_in_place, Phase::sealed, Phase::sealed, /*is_optional=*/true},
       {"unmark_loops", run_unmark_loops, Phase::sealed, Phase::stock},
+      {"keep_gradients", run_keep_gradients, Phase::stock, Phase::stock, /*is_optional=*/true},
       {"keep_addmm", run_keep_addmm, Phase::stock, Phase::stock, /*is_optional=*/true},
       {"write_strides", run_write_strides, Phase::stock, Phase::stock, /*is_optional=*/true},
       {"detach_sizes", run_detach_sizes, Phase::stock, Phase::stock, /*is_optional=*/true},
