@@ -12,6 +12,7 @@
 #include "analysis/policy.h"
 #include "analysis/reach.h"
 #include "core/error.h"
+#include "core/forks.h"
 #include "core/ignored.h"
 #include "passes/enclose.h"
 #include "passes/pack_weights.h"
@@ -167,6 +168,8 @@ PYBIND11_MODULE(_C, m) {
     }
     return rows;
   });
+  m.def("hold_for_fork", &jit_amp::hold_for_fork);
+  m.def("release_after_fork", &jit_amp::release_after_fork);
   // Those that Python finds.
   m.def("refuse_object_from_outside", [](const std::string& name, const std::string& error) {
     throw jit_amp::refusal(jit_amp::Refusal::object_from_outside, nullptr, {name, error});

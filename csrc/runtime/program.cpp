@@ -73,7 +73,7 @@ bool makes_leaves(Graph& graph) {
 
 // All programs there are, by their source graphs.
 struct Sources {
-  std::mutex mutex;
+  Lock lock;
   std::unordered_map<const Graph*, Program*> programs;
 };
 
@@ -84,7 +84,7 @@ Sources& sources() {
 
 // The units of functions that jit_amp has made.
 struct Units {
-  std::mutex mutex;
+  Lock lock;
   std::unordered_map<const Function*, std::weak_ptr<CompilationUnit>> owners;
 };
 
@@ -151,18 +151,6 @@ State entry_state(Ambient ambient) {
   return state;
 }
 
-Turn::Turn() {
-  static auto& mutex = *new std::recursive_mutex;
-  PyThreadState* const waiting = PyGILState_Check() ? PyEval_SaveThread() : nullptr;
-  turn_ = std::unique_lock(mutex);
-  if (waiting) {
-    PyEval_RestoreThread(waiting);
-  }
-  gil_ = PyGILState_Ensure();
-}
-
-Turn::~Turn() { PyGILState_Release(static_cast<PyGILState_STATE>(gil_)); }
-
 namespace {
 
 // Of a third device, autocast's lists are the dispatcher's alone to know.
@@ -223,7 +211,7 @@ std::shared_ptr<Graph> recording_graph(GraphFunction& function, const ObjectPtr&
 }
 
 void own(const StrongFunctionPtr& function) {
-  const std::lock_guard<std::mutex> lock(units().mutex);
+  const std::lock_guard lock(units().lock);
   auto& owners = units().owners;
   for (auto it = owners.begin(); it != owners.end();) {
     it = it->second.expired() ? owners.erase(it) : std::next(it);
@@ -234,10 +222,10 @@ void own(const StrongFunctionPtr& function) {
 Program::Program(const GraphFunction& function)
     : source_(function.qualname(), function.graph(), nullptr) {
   {
-    const std::lock_guard<std::mutex> lock(sources().mutex);
+    const std::lock_guard lock(sources().lock);
     sources().programs.emplace(source_.graph().get(), this);
   }
-  const std::lock_guard<std::mutex> lock(units().mutex);
+  const std::lock_guard lock(units().lock);
   if (!units().owners.empty()) {
     std::unordered_set<const Function*> seen;
     collect_callees(*source_.graph(), seen, callees_);
@@ -245,12 +233,12 @@ Program::Program(const GraphFunction& function)
 }
 
 Program::~Program() {
-  const std::lock_guard<std::mutex> lock(sources().mutex);
+  const std::lock_guard lock(sources().lock);
   sources().programs.erase(source_.graph().get());
 }
 
 Program* Program::behind(const GraphFunction& function) {
-  const std::lock_guard<std::mutex> lock(sources().mutex);
+  const std::lock_guard lock(sources().lock);
   const auto found = sources().programs.find(function.graph().get());
   return found == sources().programs.end() ? nullptr : found->second;
 }
@@ -267,7 +255,7 @@ bool Program::Variant::holds_on(const ObjectPtr& module) const {
 }
 
 Program::Lowered Program::find(const ObjectPtr& self, size_t kind) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard lock(lock_);
   for (const Variant& variant : variants_) {
     if (variant.holds_on(self)) {
       return variant.lowered[kind];
@@ -300,7 +288,7 @@ Program::Lowered Program::make(const ObjectPtr& self, size_t kind, bool with_cod
     }
   }
 
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard lock(lock_);
   const auto outdated = std::remove_if(variants_.begin(), variants_.end(),
                                        [](const Variant& known) { return !known.may_hold(); });
   variants_.erase(outdated, variants_.end());
