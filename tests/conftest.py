@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-
 from collections.abc import Generator
 
 import pretend

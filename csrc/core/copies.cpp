@@ -30,7 +30,7 @@ bool can_copy(const c10::IValue& value) {
                         [](const c10::IValue& slot) { return slot.isCapsule(); });
   }
   return !value.isPtrType() || value.isString() || value.isTuple() || value.isList() ||
-         value.isGenericDict() || value.isEnum() || value.isComplexDouble();
+         value.isGenericDict() || value.isEnum();
 }
 
 }  // namespace
@@ -88,6 +88,10 @@ void Copies::see(const c10::IValue& value) {
     }
     if (each.isTensor()) {
       known_.emplace(each, copied(each.toTensor()));
+      return true;
+    }
+    if (each.isComplexDouble()) {  // IValue::deepcopy does not know it, and nobody writes to one
+      known_.emplace(each, each);
       return true;
     }
     if (each.isGenerator()) {

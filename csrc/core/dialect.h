@@ -31,6 +31,8 @@
 //       All of a lowered function: runtime/program.h.
 //   jit_amp::deferred[value=…]() -> int
 //       A constant that no pass folds, until seal does.
+//   jit_amp::detached(Tensor(a) x) -> Tensor(a)
+//       x.detach(), which PyTorch's freezing is not to see; passes/keep_detach.h.
 //   jit_amp::hidden(inputs…) -> Tensor
 //       An operator that one of PyTorch's rewritings is not to see, inside one pass.
 //   jit_amp::scoped[Subgraph=…, devices=…](enabled…, dtype…, inputs…) -> …
@@ -61,6 +63,7 @@ inline const c10::Symbol explain_begin = c10::Symbol::fromQualString("jit_amp::e
 inline const c10::Symbol explain_end = c10::Symbol::fromQualString("jit_amp::explain_end");
 inline const c10::Symbol program = c10::Symbol::fromQualString("jit_amp::program");
 inline const c10::Symbol deferred = c10::Symbol::fromQualString("jit_amp::deferred");
+inline const c10::Symbol detached = c10::Symbol::fromQualString("jit_amp::detached");
 inline const c10::Symbol hidden = c10::Symbol::fromQualString("jit_amp::hidden");
 inline const c10::Symbol scoped = c10::Symbol::fromQualString("jit_amp::scoped");
 inline const c10::Symbol scoped_effect = c10::Symbol::fromQualString("jit_amp::scoped_effect");

@@ -22,9 +22,10 @@ constexpr const char* kNames[] = {"source",   "inlined", "flat",   "lowered", "r
 
 // The operators of the dialect that a graph of the phase may have.
 std::set<c10::Symbol> allowed(Phase phase) {
-  static const std::set<c10::Symbol> lowered{
-      ops::cast,     ops::widest, ops::opt_dtype,     ops::known_device, ops::unchanged,
-      ops::deferred, ops::scoped, ops::scoped_effect, ops::program,      ops::fail};
+  static const std::set<c10::Symbol> lowered{ops::cast,         ops::widest,        ops::opt_dtype,
+                                             ops::known_device, ops::unchanged,     ops::deferred,
+                                             ops::scoped,       ops::scoped_effect, ops::program,
+                                             ops::fail,         ops::detached};
   std::set<c10::Symbol> found;
   switch (phase) {
     case Phase::source:

@@ -20,6 +20,7 @@
 #include "passes/functionalize.h"
 #include "passes/fuse_pointwise.h"
 #include "passes/keep_addmm.h"
+#include "passes/keep_detach.h"
 #include "passes/keep_dim.h"
 #include "passes/keep_gradients.h"
 #include "passes/keep_in_place.h"
@@ -44,6 +45,10 @@ bool run_check_writes(Context& c) {
 }
 
 bool run_write_questions(Context& c) { return write_questions(*c.graph); }
+
+bool run_hide_detach(Context& c) { return hide_detach(*c.graph); }
+
+bool run_show_detach(Context& c) { return show_detach(*c.graph); }
 
 bool run_unmark_loops(Context& c) { return unmark_loops(*c.graph); }
 
@@ -157,6 +162,7 @@ const std::vector<Pass>& exporting() {
       {"check_writes", run_check_writes, Phase::lowered, Phase::lowered},
       {"keep_dim", run_keep_dim, Phase::lowered, Phase::lowered},
       {"write_questions", run_write_questions, Phase::lowered, Phase::lowered},
+      {"keep_detach", run_hide_detach, Phase::lowered, Phase::lowered},
       {"unmark_loops", run_unmark_loops, Phase::lowered, Phase::exported},
   };
   return passes;
@@ -164,6 +170,7 @@ const std::vector<Pass>& exporting() {
 
 const std::vector<Pass>& deciding() {
   static const auto& passes = *new std::vector<Pass>{
+      {"keep_detach", run_show_detach, Phase::exported, Phase::exported},
       {"fold_weights", run_fold_weights, Phase::exported, Phase::exported, /*is_optional=*/true},
       {"decompose", run_decompose, Phase::exported, Phase::exported},
       {"keep_dim", run_keep_dim, Phase::exported, Phase::exported},  // what definitions ask

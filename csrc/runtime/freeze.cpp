@@ -13,6 +13,7 @@
 #include "core/ignored.h"
 #include "passes/own_constants.h"
 #include "passes/pack_weights.h"
+#include "passes/write_devices.h"
 #include "pipelines/freeze.h"
 #include "pipelines/script.h"
 #include "runtime/attach.h"
@@ -93,9 +94,16 @@ void lower_methods(const Module& module, const std::vector<Kept>& methods,
       throw refusal(Refusal::preserved_twice, nullptr, {kept.path + "." + kept.name});
     }
   }
+  std::vector<std::pair<std::shared_ptr<Graph>, ObjectPtr>> flat;
   for (const auto& [function, graph] : lowered) {  // once none calls another any more
     replace_contents(*function->graph(), *graph);
   }
+  for (const Kept& kept : methods) {
+    if (GraphFunction* function = function_of(module, kept)) {
+      flat.emplace_back(function->graph(), submodule(module, kept.path)._ivalue());
+    }
+  }
+  write_devices(module, flat);
 }
 
 // A frozen module, and the graphs of its methods with what is known of their values.
@@ -110,7 +118,7 @@ Decided decided(const Module& module, const std::vector<std::string>& preserved_
   copy_ignored(module, copy);
   const std::vector<Kept> kept = kept_methods(copy, preserved_attrs);
   lower_methods(copy, kept, preserved_attrs);
-  freeze_module_inplace(&copy, preserved_attrs);
+  refusing_unfit_graphs([&] { freeze_module_inplace(&copy, preserved_attrs); });
   Decided made{copy, {}};
   std::unordered_set<GraphFunction*> done;
   for (const Kept& method : kept) {

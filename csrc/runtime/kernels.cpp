@@ -230,6 +230,10 @@ const torch::jit::RegisterOperators operators({
           stack.emplace_back(static_cast<int64_t>(at::autocast::get_autocast_dtype(at::kCUDA)));
         },
         c10::AliasAnalysisKind::CONSERVATIVE),
+    Operator(
+        "jit_amp::detached(Tensor(a) x) -> Tensor(a)",
+        [](Stack& stack) { stack.emplace_back(torch::jit::pop(stack).toTensor().detach()); },
+        c10::AliasAnalysisKind::FROM_SCHEMA),
     Operator(ops::deferred, make_deferred, c10::AliasAnalysisKind::CONSERVATIVE),
     Operator(
         ops::hidden,

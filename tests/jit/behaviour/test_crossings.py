@@ -1,0 +1,411 @@
+"""Where two features of a module meet: the same as eager at each door."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any, List, Optional  # noqa: UP035
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import jit_amp
+
+from ..support import assert_parity, assert_same
+
+BF16 = torch.bfloat16
+
+
+@torch.jit.script
+class Squaring:
+    """A context manager that computes."""
+
+    def __init__(self, w: Tensor) -> None:
+        self.w = w
+
+    def __enter__(self) -> None:
+        self.w = self.w @ self.w
+
+    def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
+        self.w = self.w @ self.w
+
+
+class EntersAnObject(nn.Module):
+    def forward(self, x: Tensor):
+        c = Squaring(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16), c:
+            y = c.w
+        return c.w, y
+
+
+class EntersAnObjectTwice(nn.Module):
+    def forward(self, x: Tensor):
+        c = Squaring(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+            with c, torch.autocast("cpu", enabled=False), Squaring(x) as nothing:
+                y = c.w
+        return c.w, y, nothing is None
+
+
+class EntersNoGrad(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            with torch.no_grad():
+                y = x @ x
+            return y, torch.is_grad_enabled()
+
+
+class Block(nn.Module):
+    """A branch that holds a loop, its result used beside what the loop reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, other: Optional[Tensor], n: int):  # noqa: UP045
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.linear(x)
+            if other is not None:
+                for _ in range(n):
+                    y = y + other
+            else:
+                y = self.linear(y)
+            return x + y
+
+
+class DroppedOut(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop, self.linear = nn.Dropout(), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.linear(x)
+            z = self.drop(y)
+            z += 1
+            w = F.dropout2d(y[None, None], 0.5, self.training)
+            w.mul_(2)
+            return self.linear(y), y
+
+
+class WritesWhatItReads(nn.Module):
+    """The result is read too, so that PyTorch's compiler leaves the write."""
+
+    def forward(self, x: Tensor):
+        x = x.clone()
+        y = x.type_as(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            a = x @ x
+            y.mul_(2)
+            b = x @ x
+            z = torch.einsum("ij->ij", [b])
+            z += 1
+            v, _ = torch.atleast_2d(b, a)
+            v[0] += 1
+            return a, b @ x, y, z, v
+
+
+class Promotes(nn.Module):
+    def forward(self, i: Tensor, w: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            z = i * 1j
+            n = torch.linalg.vector_norm(z, dtype=torch.complex64)
+            m = (i * True) @ i
+            half = i.double() * 0.5
+            return w.to(z.dtype), z, w.to(n.dtype) @ w, m, half + w[0, 0], w * 1j
+
+
+class Forces(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(4, 16), nn.Linear(16, 16), nn.Linear(16, 1)
+
+    def forward(self, position: Tensor):
+        position.requires_grad_(True)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            h = F.silu(self.a(position))
+            h = h * h.detach().sum()
+            energy = self.c(F.silu(self.b(h))).sum()
+        force = torch.autograd.grad([energy], [position])[0]
+        assert force is not None
+        return energy.detach(), force
+
+
+class HoldsADevice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.place = nn.Linear(4, 4), torch.device("cpu")
+        self.number, self.places = 1 + 2j, [torch.device("cpu")]
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.linear(x.to(self.place)), x.to(self.places[0]) * self.number
+
+
+class Sparse(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, adjacency: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            h = self.linear(x)
+            if adjacency.layout == torch.sparse_csr or adjacency.layout == torch.sparse_coo:
+                h = torch.sparse.mm(adjacency, h)
+            return h
+
+
+class Asks(nn.Module):
+    def forward(self, x: Tensor):
+        if torch.is_autocast_enabled("cpu"):
+            x = x + 1
+        if torch.get_autocast_dtype("cpu") == torch.bfloat16:
+            x = x * 2
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return x @ x, torch.is_autocast_enabled("cpu")
+
+
+def square() -> Tensor:
+    return torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
+
+
+CASES: dict[Callable[[], nn.Module], tuple[Any, ...]] = {
+    EntersAnObject: (square(),),
+    EntersAnObjectTwice: (square(),),
+    EntersNoGrad: (square(),),
+    Block: (square(), square() + 1, 3),
+    DroppedOut: (square(),),
+    WritesWhatItReads: (square(),),
+    Promotes: (torch.arange(3), square()),
+    Forces: (square(),),
+    HoldsADevice: (square(),),
+    Sparse: (square(), torch.eye(4)),
+    Asks: (square(),),
+}
+cases = pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
+
+
+@cases
+def test_scripted(make: Callable[[], nn.Module]) -> None:
+    # Gradients are recorded where the module takes them itself.
+    with torch.set_grad_enabled(make is Forces):
+        assert_parity(make().eval(), CASES[make], ambients=("none", "cpu"))
+
+
+@cases
+@pytest.mark.parametrize("examples", [False, True], ids=["no examples", "examples"])
+def test_frozen(make: Callable[[], nn.Module], examples: bool) -> None:
+    model, inputs = make().eval(), CASES[make]
+    frozen = jit_amp.freeze(
+        model, optimize_numerics=False, example_inputs=copied(inputs) if examples else None
+    )
+    saved = io.BytesIO()
+    torch.jit.save(frozen, saved)
+    saved.seek(0)
+    with torch.set_grad_enabled(make is Forces):
+        expected = model(*copied(inputs))
+        for runner in (frozen, torch.jit.load(saved)):
+            for call in range(3):
+                assert_same(runner(*copied(inputs)), expected, f"call {call}")
+
+
+def copied(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(each.clone() if isinstance(each, Tensor) else each for each in inputs)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+def test_a_sparse_product_without_an_example_of_it() -> None:
+    model, x = Sparse().eval(), square()
+    frozen = jit_amp.freeze(model, optimize_numerics=False)
+    with torch.no_grad():
+        for adjacency in (torch.eye(4).to_sparse_csr(), torch.eye(4).to_sparse(), torch.eye(4)):
+            try:
+                expected = model(x, adjacency)
+            except RuntimeError as error:  # not for this dtype, on some machines
+                with pytest.raises(type(error)):
+                    frozen(x, adjacency)
+            else:
+                assert_same(frozen(x, adjacency), expected, str(adjacency.layout))
+
+
+class Shared(nn.Module):
+    """One submodule of two parents: an argument of their methods, in a trace."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        act = nn.Sequential(nn.Linear(4, 4), nn.SiLU())
+        self.a, self.b = Calls(act), Calls(Calls(act))
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.b(self.a(x))
+
+
+class Calls(nn.Module):
+    def __init__(self, act: nn.Module) -> None:
+        super().__init__()
+        self.linear, self.act = nn.Linear(4, 4), act
+
+    def forward(self, x: Tensor):
+        return self.act(self.linear(x))
+
+
+@pytest.mark.parametrize("target", ["exact", "portable", "server"])
+def test_a_trace_with_a_shared_submodule(target: str) -> None:
+    model, x = Shared().eval(), square()
+    with torch.no_grad():
+        traced = jit_amp.trace(model, (x,))
+        expected = model(x)
+        frozen = jit_amp.freeze(
+            traced,
+            example_inputs=(x,),
+            optimize_numerics=target != "exact",
+            target="server" if target == "server" else "portable",
+        )
+        again = jit_amp.script(traced)
+        for runner in (traced, again, frozen):
+            for _ in range(3):
+                result = runner(x)
+                assert result.dtype == BF16
+                torch.testing.assert_close(result, expected, rtol=0.02, atol=0.02)
+        if target == "exact":
+            assert_same(frozen(x), expected, "frozen")
+
+
+@torch.jit.script
+class Ranked:
+    def __init__(self, w: Tensor) -> None:
+        self.w = w
+
+    def __lt__(self, other: Ranked) -> bool:
+        return (self.w @ self.w).dtype == torch.bfloat16 and bool(self.w.sum() > other.w.sum())
+
+
+class Sorts(nn.Module):
+    def forward(self, x: Tensor):
+        ranked = [Ranked(x), Ranked(x + 1), Ranked(x - 1)]
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            first = sorted(ranked)
+        ranked.sort()
+        return [each.w for each in first], [each.w for each in ranked]
+
+
+def test_a_sort_that_computes() -> None:
+    """It runs under autocast's dispatch; frozen, nothing could cast inside it."""
+    assert_parity(Sorts(), (square(),), ambients=("none", "cpu", "cpu_off"))
+    with pytest.raises(jit_amp.AutocastError, match=r"aten::sorted.*JA301"):
+        jit_amp.freeze(Sorts().eval())
+
+
+@torch.jit.script
+class RankedInAScope:
+    def __init__(self, w: Tensor) -> None:
+        self.w = w
+
+    def __lt__(self, other: RankedInAScope) -> bool:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return bool((self.w @ self.w).sum() > other.w.sum())
+
+
+class SortsInScopes(nn.Module):
+    def forward(self, x: Tensor):
+        return sorted([RankedInAScope(x), RankedInAScope(x + 1)])[0].w
+
+
+def test_a_sort_that_enters_scopes() -> None:
+    with pytest.raises(jit_amp.AutocastError, match=r"called by a sort.*JA209"):
+        jit_amp.script(SortsInScopes())
+
+
+class WriteThatIsLost(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+            z = y.type_as(y)
+            z += 1
+            return y
+
+
+class WriteToAViewThatIsLost(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+            z = torch.einsum("ij->ji", [y])[0]
+            z.zero_()
+            return y
+
+
+@pytest.mark.parametrize(
+    ("make", "line"), [(WriteThatIsLost, "z += 1"), (WriteToAViewThatIsLost, "z.zero_()")]
+)
+def test_a_write_that_pytorchs_compiler_drops_is_refused(
+    make: Callable[[], nn.Module], line: str
+) -> None:
+    for door in (jit_amp.script, jit_amp.freeze):
+        with pytest.raises(jit_amp.AutocastError, match="JA210") as raised:
+            door(make().eval())
+        assert line in str(raised.value)
+
+
+def without_scopes(x: Tensor) -> Tensor:
+    z = x.type_as(x)
+    z += 1
+    return x
+
+
+def test_a_program_without_autocast_is_pytorchs_own() -> None:
+    assert torch.equal(jit_amp.script(without_scopes)(torch.ones(2)), torch.ones(2))
+
+
+class AsksOfADevice(nn.Module):
+    def forward(self, x: Tensor, device: str):
+        if torch.is_autocast_enabled(device):
+            x = x + 1
+        return x
+
+
+class AsksAndHasNoScope(nn.Module):
+    def forward(self, xs: List[Tensor]):  # noqa: UP006
+        x = xs[0]
+        if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+            x = x + 1
+        return x
+
+
+def test_a_question_of_a_device_cannot_be_frozen() -> None:
+    with pytest.raises(jit_amp.AutocastError, match="JA309"):
+        jit_amp.freeze(AsksOfADevice().eval())
+
+
+def test_a_question_without_scopes_is_asked_by_stock_operators() -> None:
+    graph = str(jit_amp.freeze(AsksAndHasNoScope().eval()).graph)
+    assert "is_autocast_cpu_enabled()" in graph and "is_autocast_enabled(" in graph
+    assert "is_autocast_enabled(%" not in graph
+
+
+class Indexes(nn.Module):
+    """In eager an index may be on the CPU, and so may a tensor without dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.arange(8.0))
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, index: Tensor, scale: Tensor):
+        with torch.autocast("cuda", dtype=torch.float16):
+            y = self.linear(x)
+        return (y + self.table[index][:4]) * scale
+
+
+@pytest.mark.cuda
+def test_indices_and_scales_on_the_cpu() -> None:
+    model = Indexes().eval().cuda()
+    frozen = jit_amp.freeze(model, optimize_numerics=False)
+    x = torch.rand(2, 4).cuda()
+    with torch.no_grad():
+        for index in (torch.arange(4), torch.arange(4).cuda()):
+            for scale in (torch.tensor(2.0), torch.tensor(2.0).cuda()):
+                assert_same(frozen(x, index, scale), model(x, index, scale), str(index.device))

@@ -1,0 +1,56 @@
+"""write_questions: what only jit_amp's process could ask, asked with PyTorch's operators."""
+
+from __future__ import annotations
+
+import pytest
+
+import jit_amp
+from jit_amp import _C
+
+from . import ir
+from .ir import check, unchanged
+
+
+@pytest.mark.parametrize(
+    ("question", "stock"),
+    [
+        ("aten::is_autocast_enabled(%cpu)", "aten::is_autocast_cpu_enabled()"),
+        ("aten::is_autocast_enabled(%cuda)", "aten::is_autocast_enabled()"),
+    ],
+)
+def test_a_question(question: str, stock: str) -> None:
+    check(
+        "write_questions",
+        f"""
+graph():
+  %cpu : str = prim::Constant[value="cpu"]()
+  %cuda : str = prim::Constant[value="cuda"]()
+  # CHECK: bool = {stock}
+  %r : bool = {question}
+  return (%r)
+""",
+    )
+
+
+def test_a_device_that_is_not_known() -> None:
+    graph = ir.parse("""
+graph(%name : str):
+  %r : bool = aten::is_autocast_enabled(%name)
+  return (%r)
+""")
+    with pytest.raises(jit_amp.AutocastError, match="JA309"):
+        _C.run_pass("write_questions", graph, {}, True)
+
+
+def test_stock_questions_stay() -> None:
+    unchanged(
+        "write_questions",
+        """
+graph():
+  %cpu : str = prim::Constant[value="cpu"]()
+  %a : bool = aten::is_autocast_enabled()
+  %b : bool = aten::is_autocast_cpu_enabled()
+  %c : int = aten::get_autocast_dtype(%cpu)
+  return (%a, %b, %c)
+""",
+    )
