@@ -334,7 +334,9 @@ PYBIND11_MODULE(_C, m) {
                                              0, text.size());
     return jit_amp::record_enter(recorded, dtype_given);
   });
-  m.def("record_exit", &jit_amp::record_exit);
+  m.def("record_exit", [](int64_t scope, const Scope& before) {
+    jit_amp::record_exit(scope, around({before})[0]);
+  });
   m.def("restore_function",
         [](const StrongFunctionPtr& function, const std::shared_ptr<torch::jit::Graph>& pattern,
            const std::vector<Scope>& scopes) {

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import linecache
+import os
 import sys
 import threading
+import types
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ParamSpec, TypeVar, overload
 
@@ -13,12 +17,11 @@ import torch
 from torch.jit import ScriptFunction, ScriptModule, _state
 from torch.jit import _trace as _original
 
-from jit_amp import _C, _check, _compiling, _decorated
+from jit_amp import _C, _check, _decorated
 from jit_amp._script import lower_types, script
 
 _autocast = torch.amp.autocast_mode.autocast
 _autocast_file = torch.amp.autocast_mode.__file__
-_pytorchs_check = _original._check_trace
 _this_thread = threading.local()
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -198,7 +201,7 @@ def _traced(
     def run(check_trace: bool) -> Any:
         return original(func, inputs, optimize, check_trace, *args, **kwargs)
 
-    if getattr(_this_thread, "is_recording", False):  # PyTorch's check of a trace traces again
+    if _is_recording():  # PyTorch's check of a trace traces again
         return run(check_trace)
     if isinstance(func, (ScriptModule, ScriptFunction)):
         return script(run(check_trace))
@@ -231,25 +234,6 @@ def _made(func: Any, traced: Any) -> Iterator[Any]:
                 yield each
 
 
-def _check_trace(inputs: Any, python: Any, traced: Any, *args: Any, **kwargs: Any) -> None:
-    """PyTorch's check of a trace, which follows it at once: not where it would be wrong."""
-    if not getattr(_this_thread, "is_recording", False):  # another thread's, and PyTorch's
-        _pytorchs_check(inputs, python, traced, *args, **kwargs)  # type: ignore[no-untyped-call]
-        return
-    if not _this_thread.is_checked:
-        _this_thread.is_checked = True
-        _this_thread.recording.check()
-    # PyTorch's own pass would change what is compared, under an ambient autocast.
-    ambient = any(torch.is_autocast_enabled(device) for device in _devices())
-    pass_enabled = torch._C._jit_set_autocast_mode(False) if ambient else None
-    try:
-        if not _waits(traced) and not _holds_scripted(python, traced):
-            _pytorchs_check(inputs, python, traced, *args, **kwargs)  # type: ignore[no-untyped-call]
-    finally:
-        if pass_enabled is not None:
-            torch._C._jit_set_autocast_mode(pass_enabled)
-
-
 def _waits(traced: Any) -> bool:
     """Whether it waits for tasks: a trace that is run as it is may then go on in another thread."""
     return bool(traced.inlined_graph.findAllNodes("aten::wait", recurse=True))
@@ -269,25 +253,41 @@ def _holds_scripted(python: Any, traced: Any) -> bool:
 @contextlib.contextmanager
 def _recorded() -> Iterator[_C.Recording]:
     """Inside, traces hold their scopes, and nothing but their own casts of weights."""
-    with _compiling.lock, contextlib.ExitStack() as undo:
-        for name in ("__init__", "__enter__", "__exit__"):
-            before = getattr(_autocast, name)
-            setattr(_autocast, name, _RECORDING[name](before))
-            undo.callback(setattr, _autocast, name, before)
+    with _watched(), contextlib.ExitStack() as undo:
         # A cast that was made before would be a constant, or not to be differentiated.
         cache_enabled = torch.is_autocast_cache_enabled()
         torch.clear_autocast_cache()
         torch.set_autocast_cache_enabled(False)
         undo.callback(torch.set_autocast_cache_enabled, cache_enabled)
-        undo.callback(setattr, _original, "_check_trace", _pytorchs_check)
-        vars(_original)["_check_trace"] = _check_trace
         recording = _this_thread.recording = _C.Recording()
         _this_thread.is_checked = False
+        _this_thread.dtype_given = weakref.WeakKeyDictionary()  # of the objects that were made
         _this_thread.entered = {}  # the scopes that an object has open, by the object's id
         undo.callback(recording.stop)
         undo.callback(setattr, _this_thread, "is_recording", False)
         _this_thread.is_recording = True
         yield recording
+
+
+@contextlib.contextmanager
+def _watched() -> Iterator[None]:
+    """Sees torch.autocast objects made, entered and left in this thread, by the functions that
+    their methods call. Classes stay as they are: TorchScript compiles that class from its Python
+    members, in this thread too. Other threads' calls pass through."""
+    with _tracing:  # PyTorch's tracer has what it is tracing in a global variable
+        try:
+            for module, name, watch in _WATCHED:
+                _originals[module, name] = getattr(module, name)
+                setattr(module, name, watch(_originals[module, name]))
+            yield
+        finally:
+            _unwatch()
+
+
+def _unwatch() -> None:
+    for (module, name), original in _originals.items():
+        setattr(module, name, original)
+    _originals.clear()
 
 
 def _devices() -> list[str]:
@@ -306,43 +306,108 @@ def _users_line() -> tuple[str, int, str]:
     return file, line, f'  File "{file}", line {line}\n{linecache.getline(file, line)}'
 
 
-def _making(original: Callable[..., None]) -> Callable[..., None]:
-    def __init__(
-        self: Any, device_type: str, dtype: torch.dtype | None = None, *args: Any, **kwargs: Any
-    ) -> None:
-        self._dtype_given = dtype is not None
-        original(self, device_type, dtype, *args, **kwargs)
+def _is_recording() -> bool:
+    return getattr(_this_thread, "is_recording", False)
 
-    return __init__
+
+def _caller(method: types.CodeType) -> Any:
+    """The names of the frame that called a watched function, if it is that method's."""
+    frame = sys._getframe(2)
+    return frame.f_locals if frame.f_code is method else None
+
+
+def _making(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Called by __init__, which keeps no word of whether a dtype was given."""
+
+    @functools.wraps(original)
+    def is_autocast_available(*args: Any, **kwargs: Any) -> Any:
+        if _is_recording() and (names := _caller(_MAKES)):
+            _this_thread.dtype_given[names["self"]] = names["dtype"] is not None
+        return original(*args, **kwargs)
+
+    return is_autocast_available
 
 
 def _entering(original: Callable[..., Any]) -> Callable[..., Any]:
-    def __enter__(self: Any) -> Any:
-        result = original(self)
-        if getattr(_this_thread, "is_recording", False) and torch._C._is_tracing():
-            scope = (self.device, self.fast_dtype, self._enabled, None)
-            number = _C.record_enter(scope, getattr(self, "_dtype_given", True), *_users_line())
-            if number is not None:
-                torch.set_autocast_cache_enabled(False)
-                _this_thread.entered.setdefault(id(self), []).append(number)
-        return result
+    """Called once by __enter__."""
 
-    return __enter__
+    @functools.wraps(original)
+    def autocast_increment_nesting(*args: Any) -> Any:
+        if _is_recording() and (names := _caller(_ENTERS)) and torch._C._is_tracing():
+            scope = names["self"]
+            number = _C.record_enter(
+                (scope.device, scope.fast_dtype, scope._enabled, None),
+                _this_thread.dtype_given.get(scope, True),
+                *_users_line(),
+            )
+            if number is not None:
+                _this_thread.entered.setdefault(id(scope), []).append(number)
+        return original(*args)
+
+    return autocast_increment_nesting
 
 
 def _leaving(original: Callable[..., Any]) -> Callable[..., Any]:
-    def __exit__(self: Any, *exception: object) -> Any:
-        result = original(self, *exception)
+    """Called once by __exit__."""
+
+    @functools.wraps(original)
+    def autocast_decrement_nesting(*args: Any) -> Any:
+        names = _caller(_LEAVES) if _is_recording() else None
         # An object may be open in several threads: a decorator has one.
-        if getattr(_this_thread, "is_recording", False) and _this_thread.entered.get(id(self)):
-            _C.record_exit(_this_thread.entered[id(self)].pop())
-        return result
+        if names and _this_thread.entered.get(id(names["self"])):
+            scope = names["self"]
+            number = _this_thread.entered[id(scope)].pop()
+            _C.record_exit(number, (scope.device, scope.prev_fastdtype, scope.prev, None))
+        return original(*args)
 
-    return __exit__
+    return autocast_decrement_nesting
 
 
-_RECORDING: dict[str, Callable[[Any], Any]] = {
-    "__init__": _making,
-    "__enter__": _entering,
-    "__exit__": _leaving,
-}
+def _checking(original: Callable[..., None]) -> Callable[..., None]:
+    """PyTorch's check of a trace, which follows it at once: not where it would be wrong."""
+
+    @functools.wraps(original)
+    def _check_trace(inputs: Any, python: Any, traced: Any, *args: Any, **kwargs: Any) -> None:
+        if not _is_recording():
+            original(inputs, python, traced, *args, **kwargs)
+            return
+        if not _this_thread.is_checked:
+            _this_thread.is_checked = True
+            _this_thread.recording.check()
+        # PyTorch's own pass would change what is compared, under an ambient autocast.
+        ambient = any(torch.is_autocast_enabled(device) for device in _devices())
+        pass_enabled = torch._C._jit_set_autocast_mode(False) if ambient else None
+        try:
+            if not _waits(traced) and not _holds_scripted(python, traced):
+                original(inputs, python, traced, *args, **kwargs)
+        finally:
+            if pass_enabled is not None:
+                torch._C._jit_set_autocast_mode(pass_enabled)
+
+    return _check_trace
+
+
+_MAKES = _autocast.__init__.__code__
+_ENTERS = _autocast.__enter__.__code__
+_LEAVES = _autocast.__exit__.__code__
+_WATCHED: list[tuple[Any, str, Callable[[Any], Any]]] = [
+    (torch.amp.autocast_mode, "is_autocast_available", _making),
+    (torch, "autocast_increment_nesting", _entering),
+    (torch, "autocast_decrement_nesting", _leaving),
+    (_original, "_check_trace", _checking),
+]
+_tracing = threading.RLock()
+_originals: dict[tuple[Any, str], Any] = {}
+
+
+def _in_child() -> None:
+    """A thread that traced is not there in a forked child, unless it is the one that forked. A fork
+    does not wait for it: a trace runs the user's code, which may wait for what forks."""
+    global _tracing
+    if not _is_recording():
+        _unwatch()
+        _tracing = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)

@@ -89,10 +89,25 @@ Expected state_now() {
   return now;
 }
 
+// The state now, and what is about to be said, or just was, of one device.
+void expect(const Around& scope) {
+  expected = state_now();
+  const auto device = c10::Device(scope.device_type).type();
+  const auto found = std::find(kDevices.begin(), kDevices.end(), device);
+  if (found != kDevices.end()) {
+    expected.enabled[found - kDevices.begin()] = scope.enabled;
+    expected.dtype[found - kDevices.begin()] = static_cast<c10::ScalarType>(*scope.dtype);
+  }
+}
+
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   if (running.empty() && function.operator_name() && astray.empty() && is_tracing() &&
       !(state_now() == expected)) {
     astray = function.name();
+  }
+  if (running.empty() && is_tracing()) {
+    // A scope switches it on for itself: a cast that it hands out again would be no operator.
+    at::autocast::set_autocast_cache_enabled(false);
   }
   Running now{function.operator_name().has_value(), autocasts_on()};
   if (is_tracing()) {
@@ -297,12 +312,12 @@ void Recording::check() const {
 }
 
 std::optional<int64_t> record_enter(const Around& scope, bool dtype_given) {
-  expected = state_now();
+  expect(scope);
   return is_tracing() ? std::optional(enter(scope, dtype_given)) : std::nullopt;
 }
 
-void record_exit(int64_t scope) {
-  expected = state_now();
+void record_exit(int64_t scope, const Around& before) {
+  expect(before);
   if (is_tracing()) {
     marker(ops::exit, scope);
   }

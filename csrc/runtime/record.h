@@ -37,8 +37,10 @@ class Recording {
   std::optional<at::CallbackHandle> handle_;
 };
 
-// Records that a scope is entered. Returns its number; none if this thread is not tracing.
+// Records that a scope is entered, which its device has the state of. Returns its number; none if
+// this thread is not tracing.
 std::optional<int64_t> record_enter(const Around& scope, bool dtype_given);
-void record_exit(int64_t scope);
+// Records that it is left, and its device has the state `before` again.
+void record_exit(int64_t scope, const Around& before);
 
 }  // namespace jit_amp

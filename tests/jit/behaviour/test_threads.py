@@ -1,9 +1,13 @@
 """Threads: lowering, first runs and calls under different states at the same time."""
 
 import contextlib
+import itertools
+import tempfile
+import textwrap
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +16,11 @@ from torch import Tensor, nn
 
 import jit_amp
 
-from ..support import AMBIENTS, assert_same
+from ..support import AMBIENTS, assert_same, imported
 
 THREADS = 8
 CALLS = 10_000
+COUNT = itertools.count()
 # Those that eager does not warn of: warnings are filtered per process, not per thread.
 STATES = {
     "none": contextlib.nullcontext,
@@ -204,7 +209,7 @@ def test_threads_script_and_call_the_same_classes(request: pytest.FixtureRequest
     calls = [0] * THREADS
 
     def work(index: int) -> None:
-        while time.monotonic() < end:
+        while time.monotonic() < end or calls[index] < 3 * len(classes):
             for module, ours, results in zip(eager, scripted, expected, strict=True):
                 calls[index] += 1
                 if index % 4 == 0:
@@ -217,4 +222,73 @@ def test_threads_script_and_call_the_same_classes(request: pytest.FixtureRequest
                     assert_same(ours(x), results, "scripted before")
 
     in_threads(work)
-    assert min(calls) > 2 * len(classes)
+
+
+@torch.jit.script_if_tracing
+def scripted_if_tracing(x: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return torch.mm(x, x)
+
+
+def calls_scripted_if_tracing(x: Tensor):
+    with torch.autocast("cpu", dtype=torch.float16):
+        half = torch.mm(x, x)
+    return scripted_if_tracing(x), half, torch.mm(x, x)
+
+
+def anew() -> Any:
+    """A function with a scope that nothing has compiled."""
+    path = tempfile.mkdtemp() + "/anew.py"
+    source = f"""
+        import torch
+        def function(x: torch.Tensor):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return torch.mm(x, x) + {next(COUNT)}
+    """
+    return imported(textwrap.dedent(source), Path(path)).function
+
+
+def test_no_class_is_changed_while_a_thread_traces() -> None:
+    """Others compile torch.autocast from its methods, find what functions are, and enter scopes."""
+    x = torch.randn(4, 4)
+    members = dict(vars(torch.autocast))
+    inside, seen = threading.Event(), threading.Event()
+
+    def stops(x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = torch.mm(x, x)
+            inside.set()
+            assert seen.wait(60)
+        return y
+
+    def looks(index: int) -> None:
+        if index == 0:
+            traced = jit_amp.trace(stops, (x,), check_trace=False)
+            assert_same(traced(x), stops(x), "traced")
+        elif index == 1:
+            assert inside.wait(60)
+            try:
+                assert dict(vars(torch.autocast)) == members
+                for script in (torch.jit.script, jit_amp.script):
+                    function = anew()
+                    assert_same(script(function)(x), function(x), str(script))
+                assert torch.amp.is_autocast_available("cpu")
+            finally:
+                seen.set()
+
+    before = {name: getattr(torch, name) for name in dir(torch)}
+    in_threads(looks)
+    assert before == {name: getattr(torch, name) for name in before}
+
+
+def test_threads_trace_what_scripts_if_it_is_traced() -> None:
+    x = torch.randn(4, 4)
+    expected = calls_scripted_if_tracing(x)
+
+    def work(index: int) -> None:
+        for _ in range(2):
+            traced = jit_amp.trace(calls_scripted_if_tracing, (torch.randn(3, 3),))
+            for _ in range(3):
+                assert_same(traced(x), expected, f"thread {index}")
+
+    in_threads(work)

@@ -986,3 +986,71 @@ def test_a_script_of_the_same_code_agrees() -> None:
         jit_amp.script(nested)(matrix(), matrix(1)),
         "both",
     )
+
+
+# Functions that are scripted where they are traced.
+
+
+@torch.jit.script_if_tracing
+def scripted_if_traced(x: Tensor, y: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        a = torch.mm(x, y)
+        with torch.autocast("cpu", enabled=False):
+            b = torch.mm(x, y)
+    return a, b, torch.mm(x, y)
+
+
+@torch.jit.script_if_tracing
+def without_a_scope_if_traced(x: Tensor, y: Tensor):
+    for _ in range(x.size(0)):
+        y = torch.mm(x, y)
+    return y
+
+
+def calls_scripted_if_traced(x: Tensor, y: Tensor):
+    with torch.autocast("cpu", dtype=torch.float16):
+        inside = scripted_if_traced(x, y)
+        loop = without_a_scope_if_traced(x, y)
+    return inside, loop, scripted_if_traced(x, y), without_a_scope_if_traced(x, y)
+
+
+def test_what_is_scripted_if_it_is_traced_has_its_scopes() -> None:
+    function = traced(calls_scripted_if_traced, matrix(), matrix(1))
+    results = assert_parity_with(calls_scripted_if_traced, function, (matrix(2), matrix(3)))
+    inside, _, outside, _ = results["none"]
+    assert dtypes_of(inside) == [BF16, F32, F16] and dtypes_of(outside) == [BF16, F32, F32]
+
+
+class OfTheUsers(torch.autocast):
+    """A subclass with methods of its own around PyTorch's."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__("cpu", *args, **kwargs)
+
+    def __enter__(self) -> Any:
+        return super().__enter__()
+
+
+def subclasses_with_and_without_a_dtype(x: Tensor, y: Tensor):
+    with OfTheUsers():
+        a = torch.mm(x, y)
+    with OfTheUsers(torch.bfloat16):
+        b = torch.mm(x, y)
+    with OfTheUsers(enabled=False):
+        return a, b, torch.mm(x, y)
+
+
+def test_a_subclass_of_autocast() -> None:
+    """Whose dtype is the ambient's at each call, where none was given."""
+    function = traced(subclasses_with_and_without_a_dtype, matrix(), matrix(1))
+    assert_parity_with(subclasses_with_and_without_a_dtype, function, (matrix(2), matrix(3)))
+
+
+def test_the_nesting_that_a_user_counts_is_no_scope() -> None:
+    def counts(x: Tensor):
+        torch.autocast_increment_nesting()
+        y = torch.mm(x, x)
+        torch.autocast_decrement_nesting()
+        return y
+
+    assert "prim::Enter" not in str(traced(counts, matrix()).graph)
