@@ -31,6 +31,7 @@ class Feature:
         refused_in_process: the codes with which scripting may refuse it.
         random: it draws random numbers that freezing may draw otherwise.
         two_dtypes: eager's cache of weights would forget which dtype a cast is of.
+        masks: makes, carries and calls at which eager or PyTorch itself raises.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Feature:
     refused_in_process: tuple[str, ...] = ()
     random: bool = False
     two_dtypes: bool = False
+    masks: tuple[str, ...] = ()
 
 
 BF16 = 'torch.autocast("cpu", dtype=torch.bfloat16)'
@@ -191,11 +193,13 @@ STATE = [
         "buffer written",
         "self.seen += x.detach().float().mean(0).nan_to_num()\nx = x + self.seen",
         'self.register_buffer("seen", torch.zeros(4))',
+        masks=("vmap",),
     ),
     Feature(
         "product added to a buffer",
         "self.total += self.to_total(x.detach()).sum(0).detach()\n$o = self.total * 1",
         'self.to_total = nn.Linear(4, 4)\nself.register_buffer("total", torch.zeros(4))',
+        masks=("vmap",),
     ),
     Feature(
         "buffer assigned",
@@ -248,6 +252,7 @@ ARGUMENTS = [
         "if mask is not None:\n    x = x * mask",
         args=(("mask: Optional[Tensor] = None", "None", "None"),),
         direct=True,
+        traced=False,
     ),
     Feature(
         "optional argument, given later",
@@ -388,6 +393,7 @@ class Accumulator:
         self.total = self.total + x
         self.count += 1
 """,
+        masks=("lite",),
     ),
     Feature(
         "TorchScript class with a product",
@@ -402,6 +408,7 @@ class Rotation:
     def apply(self, x: Tensor) -> Tensor:
         return torch.mm(x.to(self.weight.dtype), self.weight)
 """,
+        masks=("lite",),
     ),
     Feature(
         "class as context manager",
@@ -458,6 +465,7 @@ class Settings:
     def by(self, x: Tensor) -> Tensor:
         return self.value * self.scale
 """,
+        masks=("lite",),
     ),
     Feature(
         "NamedTuple",
@@ -475,6 +483,7 @@ class Box:
     def __init__(self, value: Tensor) -> None:
         self.value = value
 """,
+        masks=("lite",),
     ),
 ]
 
@@ -512,6 +521,7 @@ CONTAINERS = [
         "image = x.reshape(-1, 2, 2, 1).contiguous(memory_format=torch.channels_last)\n"
         "x = self.conv_last(image).reshape(-1, 4)",
         "self.conv_last = nn.Conv2d(2, 2, 1).to(memory_format=torch.channels_last)",
+        masks=("vmap",),
     ),
     Feature(
         "residual conv",
@@ -569,6 +579,9 @@ CONTAINERS = [
 def after(self, given: Tuple[Tensor], result: Tensor) -> Tensor:
     return result * 0.5 + given[0]
 """,
+        # PyTorch drops hooks when it copies a module
+        refused=("JA206",),
+        refused_in_process=("JA206",),
     ),
     Feature(
         "forward pre-hook",
@@ -578,6 +591,9 @@ def after(self, given: Tuple[Tensor], result: Tensor) -> Tensor:
 def beforehand(self, given: Tuple[Tensor]) -> Tensor:
     return torch.mm(given[0].float(), torch.eye(4))
 """,
+        # PyTorch drops hooks when it copies a module
+        refused=("JA206",),
+        refused_in_process=("JA206",),
     ),
 ]
 
@@ -620,6 +636,7 @@ FLOW = [
         "if bool((x * 0).nan_to_num().sum() > 1):\n    $inside\nelse:\n    x = x * 0.5",
         kind="around",
         traced=False,
+        masks=("vmap",),
     ),
     Feature(
         "early return",
@@ -972,6 +989,8 @@ SCOPES = [
         "with torch.autocast(x.device.type, dtype=torch.bfloat16):\n    $inside",
         kind="around",
         inside=True,
+        # an operator of which autocast's kernels differ by device
+        refused=("JA301",),
     ),
     Feature(
         "scope for cuda",
