@@ -164,7 +164,10 @@ def _reduce(item: Item, kind: str, folder: Path) -> dict[str, Any]:
     shows = same(kind)
     if not shows(item):
         found = Outcome("differs", kind, "only after the programs before it")
-        return {"features": item.features, "path": str(write(folder, item, item.program().source, found))}
+        return {
+            "features": item.features,
+            "path": str(write(folder, item, item.program().source, found)),
+        }
     item = reduced(item, kind, shows)
     found = check(item.program(), item.door)
     path = write(folder, item, small_source(item, kind), found)
@@ -426,9 +429,9 @@ def main() -> int:
 
     def chosen(items: Iterator[Item]) -> Iterator[Item]:
         for item in items:
-            if set(options.feature or ()) <= set(item.features):
-                if not options.make or item.door.make in options.make:
-                    yield item
+            has_all = set(options.feature or ()) <= set(item.features)
+            if has_all and (not options.make or item.door.make in options.make):
+                yield item
 
     campaign = Campaign(options.folder, options.jobs, options.seconds)
     most = options.programs or None

@@ -12,7 +12,7 @@ import random
 import textwrap
 from dataclasses import dataclass, field
 
-from .features import FEATURES, Feature
+from .features import BF16, FEATURES, Feature
 
 HEADER = """\
 import enum
@@ -154,12 +154,18 @@ class _Composer:
     def step(self, feature: Feature, is_open: bool, direct: bool) -> list[str]:
         body = feature.body.splitlines()
         if (feature.scope == "in") and not is_open:
-            body = ['with torch.autocast("cpu", dtype=torch.bfloat16):', *("    " + b for b in body)]
+            body = [
+                'with torch.autocast("cpu", dtype=torch.bfloat16):',
+                *("    " + b for b in body),
+            ]
         before = [] if is_open and feature.scope != "in" else ["x = x.float()"]
         if feature.scope == "out" and is_open:
             before = []
-            body = ['with torch.autocast("cpu", enabled=False):', "    x = x.float()",
-                    *("    " + b for b in body)]
+            body = [
+                'with torch.autocast("cpu", enabled=False):',
+                "    x = x.float()",
+                *("    " + b for b in body),
+            ]
         if is_open and feature.scope == "in":
             before = []
         place = self.rng.choice(PLACES)
@@ -225,17 +231,20 @@ class _Composer:
         forward = f"def forward({', '.join(declared)}){annotation}:\n"
         forward += _indented("\n".join(lines), 1)
         program = self.main.text("Program", [forward])
-        return "\n\n".join(
-            part.strip("\n")
-            for part in (
-                HEADER,
-                *self.tops,
-                *self.classes,
-                program,
-                self.outer(given, annotation),
-                self.inputs(given),
+        return (
+            "\n\n".join(
+                part.strip("\n")
+                for part in (
+                    HEADER,
+                    *self.tops,
+                    *self.classes,
+                    program,
+                    self.outer(given, annotation),
+                    self.inputs(given),
+                )
             )
-        ) + "\n"
+            + "\n"
+        )
 
     def result(self) -> tuple[str, str]:
         names = ["x", *self.extra]
@@ -281,7 +290,9 @@ class Outer(nn.Module):
             return made
 
         example = ", ".join([x(3), *(a[1] for a in given)])
-        others = [", ".join([x(rows), *(a[which] for a in given)]) for rows, which in ((5, 2), (1, 1))]
+        others = [
+            ", ".join([x(rows), *(a[which] for a in given)]) for rows, which in ((5, 2), (1, 1))
+        ]
         if "empty input" in self.names:
             others[1] = ", ".join([x(0), *(a[1] for a in given)])
         lines = "".join(f"        ({other},),\n" for other in others)

@@ -63,7 +63,8 @@ class Door:
             return not frozen  # docs: an artefact is called outside any autocast
         if self.make == "optimize_for_inference":
             return self.carry != "saved" and self.call in ("no_grad", "inference_mode", "thread")
-        return not ("server" in self.make and self.call == "vmap")  # docs/freezing.md
+        # Under vmap eager's autocast does not cast at all; an artefact has its casts.
+        return not (frozen and self.call == "vmap")
 
     def takes(self, program: Composed) -> bool:
         """Whether the program may come to it."""
@@ -191,9 +192,7 @@ MAKES = {
         examples=True,
     ),
     "facts, exact": Make(_facts, frozen=True, examples=True),
-    "server": Make(
-        lambda api, m, given: api.freeze(m, target="server"), frozen=True, exact=False
-    ),
+    "server": Make(lambda api, m, given: api.freeze(m, target="server"), frozen=True, exact=False),
     "server, examples": Make(
         lambda api, m, given: api.freeze(m, given, target="server"),
         frozen=True,

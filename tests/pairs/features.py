@@ -81,7 +81,9 @@ class ShareBlock(nn.Module):
         "self.head_a, self.head_b = nn.Linear(4, 4), nn.Linear(4, 4)\n"
         "self.head_b.weight = self.head_a.weight",
     ),
-    Feature("list attribute", "x = x * self.scales[1] + self.scales[0]", "self.scales = [0.5, 0.25]"),
+    Feature(
+        "list attribute", "x = x * self.scales[1] + self.scales[0]", "self.scales = [0.5, 0.25]"
+    ),
     Feature(
         "list of tensors attribute",
         "for each in self.tables:\n    x = x + each",
@@ -220,6 +222,7 @@ STATE = [
         "self.past = []",
         members="past: List[Tensor]\n",
         traced=False,
+        masks=("vmap",),
     ),
     Feature(
         "cache dictionary",
@@ -227,6 +230,7 @@ STATE = [
         "self.kept = {}",
         members="kept: Dict[str, Tensor]\n",
         traced=False,
+        masks=("vmap",),
     ),
     Feature(
         "cache tensor of an optional",
@@ -235,6 +239,7 @@ STATE = [
         "self.memory = None",
         members="memory: Optional[Tensor]\n",
         traced=False,
+        masks=("vmap",),
     ),
     Feature(
         "growing key cache",
@@ -325,8 +330,14 @@ ARGUMENTS = [
     Feature(
         "tuple argument",
         "x = x * two[0] + two[1]",
-        args=(("two: Tuple[Tensor, Tensor]", "(torch.rand(4), torch.rand(4))",) * 1
-              + ("(torch.rand(1), torch.rand(4))",),),
+        args=(
+            (
+                "two: Tuple[Tensor, Tensor]",
+                "(torch.rand(4), torch.rand(4))",
+            )
+            * 1
+            + ("(torch.rand(1), torch.rand(4))",),
+        ),
         direct=True,
     ),
     Feature(
@@ -430,6 +441,7 @@ class Held:
         # what __enter__ and __exit__ compute has no node in the graph
         refused=("JA213", "JA214", "JA215", "JA216"),
         refused_in_process=("JA213", "JA214", "JA215", "JA216"),
+        masks=("lite",),
     ),
     Feature(
         "sorted objects",
@@ -450,6 +462,7 @@ class Item:
         # __lt__ is called by sort itself
         refused=("JA213", "JA214", "JA215", "JA216"),
         refused_in_process=("JA213", "JA214", "JA215", "JA216"),
+        masks=("lite",),
     ),
     Feature(
         "dataclass",
@@ -508,8 +521,18 @@ CONTAINERS = [
         "for p in self.weights:\n    x = F.linear(x, p.to(x.dtype))",
         "self.weights = nn.ParameterList([nn.Parameter(torch.rand(4, 4)) for _ in range(2)])",
     ),
-    Feature("LSTM", "x = self.lstm(x[None])[0][0]", "self.lstm = nn.LSTM(4, 4)"),
-    Feature("GRU", "x = self.gru(x[:, None])[0][:, 0]", "self.gru = nn.GRU(4, 4, num_layers=2)"),
+    Feature(
+        "LSTM",
+        "x = self.lstm(x[None])[0][0]",
+        "self.lstm = nn.LSTM(4, 4)",
+        masks=("vmap",),
+    ),
+    Feature(
+        "GRU",
+        "x = self.gru(x[:, None])[0][:, 0]",
+        "self.gru = nn.GRU(4, 4, num_layers=2)",
+        masks=("vmap",),
+    ),
     Feature("LSTMCell", "x = self.cell(x)[0]", "self.cell = nn.LSTMCell(4, 4)"),
     Feature(
         "conv and batch norm",
@@ -686,7 +709,8 @@ def padding(self, x: Tensor, e: Optional[Tensor]) -> Tensor:
     Feature(
         "loop whose result is used at once",
         "y = self.at_once(x)\nif self.does_loop:\n    n = 0\n    for i in range(len(y.shape)):\n"
-        "        n += y.shape[i] * 0 + i\n    y = y * n\nx = torch.cat([x.to(y.dtype), y], 1)[:, :4]",
+        "        n += y.shape[i] * 0 + i\n    y = y * n\n"
+        "x = torch.cat([x.to(y.dtype), y], 1)[:, :4]",
         "self.at_once = nn.Linear(4, 4)\nself.does_loop = True",
         traced=False,
     ),
@@ -714,7 +738,8 @@ def padding(self, x: Tensor, e: Optional[Tensor]) -> Tensor:
     ),
     Feature(
         "zip and tuples",
-        "for a, b in zip([x, x * 2], [0.5, 0.25]):\n    x = x + a * b\nq, r = x, x * 0.5\nx = q + r",
+        "for a, b in zip([x, x * 2], [0.5, 0.25]):\n    x = x + a * b\n"
+        "q, r = x, x * 0.5\nx = q + r",
     ),
     Feature(
         "unbind and stack",
@@ -784,7 +809,8 @@ def exported(self, x: Tensor) -> Tensor:
         "x = self.in_python(x)",
         members="@torch.jit.ignore\ndef in_python(self, x: Tensor) -> Tensor:\n"
         "    return torch.mm(x.float(), torch.eye(4))\n",
-        refused=("JA302", "JA308", "JA309", "JA310", "JA311"),
+        # Python is not exported
+        refused=("JA301", "JA308"),
     ),
     Feature(
         "unused method",
@@ -845,6 +871,7 @@ ALIASES = [
     Feature(
         "index_put",
         "y = torch.zeros_like(x)\ny[:, 0] = x[:, 1]\ny[x > 0.5] = 0.25\nx = y + x",
+        masks=("vmap",),
     ),
     Feature("out=", "y = torch.empty_like(x)\ntorch.mul(x.detach(), 0.5, out=y)\nx = y + x"),
 ]
@@ -855,8 +882,11 @@ VALUES = [
         "x = x * torch.tensor(0.5, dtype=torch.float64) + self.zero_dim",
         "self.zero_dim = nn.Parameter(torch.tensor(0.5).bfloat16())",
     ),
-    Feature("0-dim result", "$o = x.sum() * self.of_zero\nx = x + $o.detach()",
-            "self.of_zero = torch.tensor(2)"),
+    Feature(
+        "0-dim result",
+        "$o = x.sum() * self.of_zero\nx = x + $o.detach()",
+        "self.of_zero = torch.tensor(2)",
+    ),
     Feature(
         "complex arithmetic",
         "z = torch.complex(x.float(), x.float() * 0.5) * (1 + 2j)\n"
@@ -873,7 +903,8 @@ VALUES = [
     ),
     Feature(
         "integer arithmetic",
-        "k = torch.arange(4)\nx = x * (k / 2) + (k // 2) + k.sum()\n$o = k * 0.5 + k.float().mean()",
+        "k = torch.arange(4)\nx = x * (k / 2) + (k // 2) + k.sum()\n"
+        "$o = k * 0.5 + k.float().mean()",
     ),
     Feature(
         "dtype= arguments",
@@ -886,7 +917,10 @@ VALUES = [
         "$o = x.double() * 0.5 + torch.ones(1, dtype=torch.float64)\nx = x + $o.to(x.dtype)",
     ),
     Feature("where and comparisons", "x = torch.where(x > 0.5, x, torch.tensor(0.5)) + (x == x)"),
-    Feature("cat of two dtypes", "x = torch.cat([x, x.to(torch.bfloat16)], 1)[:, 2:6]",),
+    Feature(
+        "cat of two dtypes",
+        "x = torch.cat([x, x.to(torch.bfloat16)], 1)[:, 2:6]",
+    ),
     Feature("random numbers", "x = x + torch.rand(4) * 0.1", random=True),
     Feature("dropout that drops", "x = F.dropout(x, 0.5, True)", random=True),
     Feature("rand_like", "x = x + torch.rand_like(x)\n$o = torch.randn(2)", random=True),
@@ -899,6 +933,8 @@ VALUES = [
         "self.force_a, self.force_b, self.force_c = "
         "nn.Linear(4, 16), nn.Linear(16, 16), nn.Linear(16, 1)",
         traced=False,
+        scope="out",
+        masks=("vmap", "no_grad", "inference_mode", "lite"),
     ),
     Feature(
         "custom operator",
@@ -907,12 +943,22 @@ VALUES = [
         "import fuzz.opaque\n",
         scope="out",
     ),
-    Feature("loss", "$o = F.mse_loss(x, x * 0.5) + F.cross_entropy(x, torch.zeros_like(x[:, 0]).long())"),
+    Feature(
+        "loss", "$o = F.mse_loss(x, x * 0.5) + F.cross_entropy(x, torch.zeros_like(x[:, 0]).long())"
+    ),
     Feature("prod and cumprod", "$o = x.prod(1)\nx = x * 0.5 + torch.cumprod(x, 1)"),
-    Feature("einsum and bmm", "x = torch.einsum('ij,kj->ik', x, self.of_einsum.to(x.dtype))\n"
-            "x = torch.bmm(x[None], x[None].transpose(1, 2)).sum(2).t() + x",
-            "self.of_einsum = nn.Parameter(torch.rand(4, 4))"),
-    Feature("numbers of sizes", "x = x * x.shape[1] / (x.numel() + 1) + len(x.shape)", traced=False),
+    Feature(
+        "einsum and bmm",
+        "x = torch.einsum('ij,kj->ik', x, self.of_einsum.to(x.dtype))\n"
+        "x = torch.bmm(x[None], x[None].transpose(1, 2)).sum(2).t() + x",
+        "self.of_einsum = nn.Parameter(torch.rand(4, 4))",
+    ),
+    Feature(
+        "numbers of sizes",
+        "x = x * x.shape[1] / (x.numel() + 1) + len(x.shape)",
+        traced=False,
+        masks=("vmap",),
+    ),
 ]
 
 SCOPES = [
@@ -934,6 +980,7 @@ SCOPES = [
         "two scopes in one with",
         'with torch.no_grad(), torch.autocast("cpu"):\n    $inside',
         kind="around",
+        masks=("lite",),
         inside=True,
         scope="any",
     ),
@@ -972,7 +1019,7 @@ SCOPES = [
     ),
     Feature(
         "scope by an attribute",
-        'with torch.autocast(self.scope_device, enabled=self.uses_amp):\n    $inside',
+        "with torch.autocast(self.scope_device, enabled=self.uses_amp):\n    $inside",
         'self.scope_device, self.uses_amp = "cpu", True',
         kind="around",
         inside=True,
@@ -1028,7 +1075,12 @@ class WithScope(nn.Module):
         'x = x.to(torch.get_autocast_dtype("cpu")) * 2\n',
         scope="in",
     ),
-    Feature("no_grad block", "with torch.no_grad():\n    $inside", kind="around"),
+    Feature(
+        "no_grad block",
+        "with torch.no_grad():\n    $inside",
+        kind="around",
+        masks=("lite",),
+    ),
     Feature(
         "no scope at all",
         'if torch.is_autocast_enabled("cpu"):\n    x = x + 1',
@@ -1046,8 +1098,6 @@ class WithScope(nn.Module):
     Feature("training mode", kind="setting"),
 ]
 
-ALL = (
-    ATTRIBUTES + STATE + ARGUMENTS + OBJECTS + CONTAINERS + FLOW + ALIASES + VALUES + SCOPES
-)
+ALL = ATTRIBUTES + STATE + ARGUMENTS + OBJECTS + CONTAINERS + FLOW + ALIASES + VALUES + SCOPES
 FEATURES = {feature.name: feature for feature in ALL}
 assert len(FEATURES) == len(ALL)

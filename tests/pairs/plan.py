@@ -64,7 +64,8 @@ FROZEN = tuple(name for name, how in MAKES.items() if how.frozen and not how.tra
 CLASSES: tuple[tuple[str, ...], ...] = (
     (*SCRIPTING, "as it is", "deepcopy", "pickle", "saved", "inside another",
      *(call for call in CALLS if call != "vmap")),
-    (*FROZEN, "elsewhere", "lite"),
+    (*FROZEN, "elsewhere"),
+    ("lite",),
     TRACING,
     ("vmap",),
 )  # fmt: skip
@@ -73,18 +74,26 @@ CLASSES: tuple[tuple[str, ...], ...] = (
 
 def at(values: tuple[str, ...]) -> tuple[str, ...]:
     """The features that can be at a class of values."""
-    makes = [make for make in values if make in MAKES] or ["script"]
+    makes = [make for make in values if make in MAKES] or [_any_make(values)]
     return tuple(
         name
         for name, feature in FEATURES.items()
-        if not set(feature.masks) & set(values)
+        if not set(values) <= set(feature.masks)
         and all(Door(make).takes(Composed("", (name,), 0)) for make in makes)
     )
 
 
+def _any_make(values: tuple[str, ...]) -> str:
+    return "exact" if "lite" in values else "script"
+
+
 def wanted() -> dict[str, set[Pair]]:
     """For each make, carry and call the pairs that are to meet there."""
-    return {value: set(pairs_of(at(values))) for values in CLASSES for value in values}
+    return {
+        value: set(pairs_of(name for name in at(values) if value not in FEATURES[name].masks))
+        for values in CLASSES
+        for value in values
+    }
 
 
 def singles(seed: int) -> list[Item]:
@@ -95,7 +104,7 @@ def singles(seed: int) -> list[Item]:
         for values in CLASSES
         for name in at(values)
         for door in _doors(values, rng)
-        if door.takes(Composed("", (name,), 0))
+        if door.takes(Composed("", (name,), 0)) and not _is_masked((name,), door)
     ]
     rng.shuffle(items)
     return items
@@ -113,15 +122,20 @@ def pairwise(seed: int) -> list[Item]:
             items += [
                 Item(features, rng.randrange(10**6), door)
                 for door in rng.choice(sets)
-                if door.takes(program)
+                if door.takes(program) and not _is_masked(features, door)
             ]
     rng.shuffle(items)
     return items
 
 
+def _is_masked(features: Iterable[str], door: Door) -> bool:
+    return any(set(FEATURES[name].masks) & set(door.values) for name in features)
+
+
 def _doors(values: tuple[str, ...], rng: random.Random) -> list[Door]:
     """Few doors that have all values of a class between them."""
-    makes = [make for make in values if make in MAKES] or list(SCRIPTING)
+    makes = [make for make in values if make in MAKES]
+    makes = makes or list(FROZEN if "lite" in values else SCRIPTING)
     possible = [door for door in doors() if door.make in makes]
     found, needed = [], set(values)
     while needed:
@@ -139,7 +153,9 @@ def alone(pairs: dict[str, set[Pair]], seed: int) -> Iterator[Item]:
         those = [door for door in doors() if value in door.values]
         for pair in sorted(left):
             program = Composed("", pair, 0)
-            possible = [door for door in those if door.takes(program)]
+            possible = [
+                door for door in those if door.takes(program) and not _is_masked(pair, door)
+            ]
             if possible:
                 yield Item(pair, rng.randrange(10**6), rng.choice(possible))
 
@@ -152,8 +168,13 @@ def by_chance(seed: int) -> Iterator[Item]:
     while True:
         features = tuple(rng.sample(names, rng.randint(3, 7)))
         door = rng.choice(everything)
-        if door.takes(Composed("", features, 0)):
+        if door.takes(Composed("", features, 0)) and not _is_masked(features, door):
             yield Item(features, rng.randrange(10**6), door)
+
+
+def _parts(door: Door) -> list[Pair]:
+    make, carry, call = door.values
+    return [(make, carry), (make, call), (carry, call)]
 
 
 def of_door_pairs(modules: int, seed: int) -> list[Item]:
@@ -162,22 +183,23 @@ def of_door_pairs(modules: int, seed: int) -> list[Item]:
     everything = list(doors())
     items: list[Item] = []
     needed = {
-        pair: modules
-        for door in everything
-        for pair in itertools.combinations(door.values, 2)
+        pair: modules for door in everything for pair in itertools.combinations(door.values, 2)
     }
     names = list(FEATURES)
     while needed:
         pair = rng.choice(sorted(needed))
         door = max(
             (d for d in everything if set(pair) <= set(d.values)),
-            key=lambda d: (sum(p in needed for p in itertools.combinations(d.values, 2)), rng.random()),
+            key=lambda d: (
+                sum(p in needed for p in itertools.combinations(d.values, 2)),
+                rng.random(),
+            ),
         )
         features = tuple(rng.sample(names, rng.randint(3, 6)))
-        if not door.takes(Composed("", features, 0)):
+        if not door.takes(Composed("", features, 0)) or _is_masked(features, door):
             continue
         items.append(Item(features, rng.randrange(10**6), door))
-        for each in itertools.combinations(door.values, 2):
+        for each in _parts(door):
             if each in needed:
                 needed[each] -= 1
                 if not needed[each]:

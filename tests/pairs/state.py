@@ -24,9 +24,8 @@ class _Kept:
         self.values = dense(tensor.detach()).clone()
 
     def difference(self, now: Any) -> str:
-        if not isinstance(now, _Kept) or now.tensor is not self.tensor:
-            if not isinstance(now, _Kept) or not _same_memory(now.tensor, self.tensor):
-                return "another object"
+        if not isinstance(now, _Kept) or not _is_the_same(now.tensor, self.tensor):
+            return "another object"
         if now.what != self.what:
             return f"{now.what}, before {self.what}"
         if now.grad is not self.grad:
@@ -38,15 +37,19 @@ class _Kept:
         return ""
 
 
-def _same_memory(a: Tensor, b: Tensor) -> bool:
+def _is_the_same(a: Tensor, b: Tensor) -> bool:
     """A script module gives a new Python object for a tensor that nobody holds."""
+    if a is b:
+        return True
     if a.layout != torch.strided or a.is_nested or b.layout != torch.strided or b.is_nested:
         return False
     return a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride()
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:
-    return torch.equal(a, b) or (a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all()))
+    return torch.equal(a, b) or (
+        a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
+    )
 
 
 def dense(tensor: Tensor) -> Tensor:
