@@ -225,8 +225,11 @@ class Worker:
 
     def stop(self) -> None:
         if self.process is not None:
+            assert self.process.stdin and self.process.stdout
             self.process.kill()
             self.process.wait()
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
             self.process = None
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import random
 import textwrap
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from .features import BF16, FEATURES, Feature
+from .features import FEATURES, Feature
 
 HEADER = """\
 import enum
@@ -85,6 +86,17 @@ class _Class:
         return "\n".join(lines) + "\n"
 
 
+@dataclass
+class _Around:
+    """An around and what it holds."""
+
+    feature: Feature
+    items: list[Node]
+
+
+Node: TypeAlias = "Feature | _Around"
+
+
 def _indented(text: str, levels: int) -> str:
     return textwrap.indent(text.rstrip("\n"), "    " * levels)
 
@@ -100,10 +112,10 @@ class _Composer:
         self.classes: list[str] = []
         self.helpers: list[str] = []
 
-    def tree(self) -> list[object]:
-        """Steps, and arounds with what they hold: (feature, items)."""
+    def tree(self) -> list[Node]:
+        """Steps, and arounds with what they hold."""
         rng = self.rng
-        items: list[object] = [f for f in self.features if f.kind == "step"]
+        items: list[Node] = [f for f in self.features if f.kind == "step"]
         rng.shuffle(items)
         items.insert(rng.randint(0, len(items)), BASE)
         arounds = [f for f in self.features if f.kind == "around"]
@@ -116,23 +128,22 @@ class _Composer:
             end = rng.randint(start + 1, len(items))
             if rng.random() < 0.4:
                 start, end = 0, len(items)
-            items[start:end] = [(around, items[start:end])]
+            items[start:end] = [_Around(around, items[start:end])]
         return items
 
-    def lines(self, items: list[object], is_open: bool, direct: bool) -> list[str]:
+    def lines(self, items: list[Node], is_open: bool) -> list[str]:
         found: list[str] = []
         for item in items:
             if isinstance(item, Feature):
-                found += self.step(item, is_open, direct)
+                found += self.step(item, is_open)
             else:
-                assert isinstance(item, tuple)
-                found += self.around(*item, is_open)
+                found += self.around(item.feature, item.items, is_open)
         return found
 
-    def around(self, feature: Feature, items: list[object], is_open: bool) -> list[str]:
+    def around(self, feature: Feature, items: list[Node], is_open: bool) -> list[str]:
         inside = is_open if feature.inside is None else feature.inside
         self.adopt(feature, self.main)
-        held = self.lines(items, inside, True)
+        held = self.lines(items, inside)
         body = feature.body.splitlines()
         found = [] if is_open else ["x = x.float()"]
         for line in body:
@@ -151,7 +162,7 @@ class _Composer:
         if feature.top and feature.top not in self.tops:
             self.tops.append(feature.top)
 
-    def step(self, feature: Feature, is_open: bool, direct: bool) -> list[str]:
+    def step(self, feature: Feature, is_open: bool) -> list[str]:
         body = feature.body.splitlines()
         if (feature.scope == "in") and not is_open:
             body = [
@@ -207,7 +218,7 @@ class _Composer:
         for feature in self.features:
             if feature.kind == "setting":
                 self.adopt(feature, self.main)
-        body = self.lines(self.tree(), False, True)
+        body = self.lines(self.tree(), False)
         if "no scope at all" in self.names:
             body = [*FEATURES["no scope at all"].body.splitlines(), *body]
         start = [f"{name} = x" for name in self.extra]

@@ -21,7 +21,6 @@ import jit_amp
 from .compose import Composed
 
 Run = Callable[..., Any]
-BF16 = {"device_type": "cpu", "dtype": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -135,18 +134,13 @@ class PyTorch(Api):
         return torch.jit.script(module)
 
     def trace(self, module: Any, given: tuple[Any, ...]) -> Any:
-        return torch.jit.trace(module, given, strict=False)
+        trace: Any = torch.jit.trace
+        return trace(module, given, strict=False)
 
-    def freeze(
-        self,
-        module: Any,
-        given: Any = None,
-        optimize_numerics: bool = True,
-        target: str = "portable",
-    ) -> Any:
+    def freeze(self, module: Any, given: Any = None, **options: Any) -> Any:
         if not isinstance(module, torch.jit.ScriptModule):
             module = torch.jit.script(module)
-        return torch.jit.freeze(module, optimize_numerics=optimize_numerics)
+        return torch.jit.freeze(module, optimize_numerics=options.get("optimize_numerics", True))
 
     def for_inference(self, module: Any, given: Any) -> Any:
         return torch.jit.optimize_for_inference(torch.jit.script(module))
@@ -162,7 +156,7 @@ class PyTorch(Api):
 
 
 def _wrapped(api: Api, module: Any, given: tuple[Any, ...]) -> Any:
-    return api.script(module, autocast=torch.autocast(**BF16))
+    return api.script(module, autocast=torch.autocast("cpu", dtype=torch.bfloat16))
 
 
 def _explained(api: Api, module: Any, given: tuple[Any, ...]) -> Any:

@@ -56,8 +56,12 @@ class Elsewhere:
 
     def stop(self) -> None:
         if self.process is not None:
+            assert self.process.stdin and self.process.stdout
             self.process.kill()
             self.process.wait()
+            self.process.stdout.close()
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
 
 
 def _write(file: Any, data: bytes) -> None:

@@ -367,8 +367,8 @@ ARGUMENTS = [
     ),
     Feature(
         "nested argument",
-        "if nested.is_nested:\n    $o = self.of_nested(nested).to_padded_tensor(0.0)\n"
-        "else:\n    $o = self.of_nested(nested)",
+        f"with {BF16}:\n    wide = self.of_nested(nested)\n"
+        "if nested.is_nested:\n    $o = wide.to_padded_tensor(0.0)\nelse:\n    $o = wide",
         "self.of_nested = nn.Linear(4, 4)",
         args=(
             (
@@ -378,6 +378,7 @@ ARGUMENTS = [
             ),
         ),
         direct=True,
+        scope="out",
         traced=False,
     ),
     Feature(
@@ -941,6 +942,7 @@ VALUES = [
         "x = torch.ops.jit_amp_fuzz.odd(x)",
         "pass",
         "import fuzz.opaque\n",
+        masks=("elsewhere",),
         scope="out",
     ),
     Feature(
