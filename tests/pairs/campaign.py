@@ -16,6 +16,7 @@ import queue
 import resource
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -40,6 +41,7 @@ from .plan import Item
 CHUNK = 400  # programs a process: TorchScript keeps everything it has compiled
 MEMORY = 12 << 30  # bytes of addresses, so that a program that wants all memory raises
 PATIENCE = 240.0  # seconds without a line, on a machine that has other work too
+WORKER = ("pairs.campaign", "--worker")
 REDUCTION = 15.0  # seconds in which a source is made small
 
 TEST = """
@@ -181,6 +183,7 @@ class Worker:
         self.process: subprocess.Popen[str] | None = None
         self.lines: queue.Queue[str] = queue.Queue()
         self.done = 0
+        self.errors = tempfile.TemporaryFile("w+", errors="replace")
 
     def ask(self, line: str) -> dict[str, Any]:
         """The answer; if there is none, how the process ended."""
@@ -193,24 +196,24 @@ class Worker:
             self.process.stdin.flush()
             answer: dict[str, Any] = json.loads(self.lines.get(timeout=PATIENCE))
             return answer
-        except (BrokenPipeError, queue.Empty, json.JSONDecodeError):
-            status = self.process.poll()
-            hung = status is None
+        except (BrokenPipeError, queue.Empty, json.JSONDecodeError) as error:
+            kind = "the process hangs"
+            if not isinstance(error, queue.Empty):
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    kind = f"the process ends with {self.process.wait(10)}"
             self.stop()
-            return {
-                "verdict": "differs",
-                "kind": "the process hangs" if hung else f"the process ends with {status}",
-                "detail": "",
-            }
+            self.errors.seek(0)
+            return {"verdict": "differs", "kind": kind, "detail": self.errors.read()[-1500:]}
 
     def _start(self) -> None:
         for _ in range(5):
             self.stop()
+            self.errors.truncate(0)
             self.process = subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-m", "pairs.campaign", "--worker"],
+                [sys.executable, "-W", "ignore", "-X", "faulthandler", "-m", *WORKER],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
+                stderr=self.errors,
                 env=environment(),
                 text=True,
             )
@@ -391,7 +394,8 @@ class Campaign:
             return Found(kind, item.door.make, frozenset(item.features), str(after), after)
         if kind.startswith("the process"):
             small = reduced(item, kind, lambda each: worker.ask(to_line(each))["kind"] == kind)
-            path = write(self.folder, small, small.program().source, Outcome("differs", kind))
+            outcome = Outcome("differs", kind, answer["detail"])
+            path = write(self.folder, small, small.program().source, outcome)
             return Found(kind, item.door.make, frozenset(small.features), str(path), after)
         small_one = worker.ask(to_line(item, reduce=kind, folder=str(self.folder)))
         features = frozenset(small_one.get("features", item.features))
