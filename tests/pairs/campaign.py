@@ -183,7 +183,7 @@ class Worker:
         self.process: subprocess.Popen[str] | None = None
         self.lines: queue.Queue[str] = queue.Queue()
         self.done = 0
-        self.errors = tempfile.TemporaryFile("w+", errors="replace")
+        self.errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
 
     def ask(self, line: str) -> dict[str, Any]:
         """The answer; if there is none, how the process ended."""

@@ -464,7 +464,7 @@ def check(program: Composed, door: Door) -> Outcome:
 
 def _may_be_pytorchs(kind: str, program: Composed, door: Door) -> bool:
     """Errors may be. Wrong values may be where no scope is, and in a trace, which keeps sizes."""
-    if door.carry == "elsewhere":
+    if door.carry == "elsewhere" and kind != "cannot be made":
         return False  # PyTorch alone is there, and loads what is PyTorch's
     if kind in ("cannot be made", "raises", "backward raises", "eager raises"):
         return True

@@ -272,7 +272,12 @@ ARGUMENTS = [
         args=(("bias: Optional[Tensor] = None", "torch.rand(4)", "torch.rand(1)"),),
         direct=True,
     ),
-    Feature("unused=None", args=(("unused=None", "", ""),), direct=True),
+    Feature(
+        "unused=None",
+        args=(("unused=None", "", ""),),
+        direct=True,
+        masks=("saved", "elsewhere", "lite", "inside another"),  # no save, no call of a submodule
+    ),
     Feature(
         "number argument with a default",
         "x = x * gain + shift",
