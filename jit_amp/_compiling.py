@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import os
 import threading
 import types
 import weakref
@@ -183,6 +184,27 @@ class _Stores:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(_compilation() or self._pytorchs, name)
+
+
+def _hold_for_fork() -> None:
+    """A fork waits for other threads' compilations: a child has neither these threads, nor what
+    they have replaced, nor a type that one of them has compiled by half. A child that is forked
+    within a compilation goes on with it."""
+    lock.acquire()
+    _C.hold_for_fork()
+
+
+def _release_after_fork() -> None:
+    _C.release_after_fork()
+    lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_hold_for_fork,
+        after_in_parent=_release_after_fork,
+        after_in_child=_release_after_fork,
+    )
 
 
 @contextlib.contextmanager
