@@ -9,6 +9,7 @@
 #include <set>
 
 #include "analysis/has_scopes.h"
+#include "analysis/lost_writes.h"
 #include "analysis/policy.h"
 #include "analysis/reach.h"
 #include "core/error.h"
@@ -180,6 +181,20 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("refuse_other_arguments", [](const std::string& name, const std::string& error) {
     throw jit_amp::refusal(jit_amp::Refusal::other_arguments, nullptr, {name, error});
+  });
+  m.def("refuse_lost_write", [](const std::string& where) {
+    throw jit_amp::refusal(jit_amp::Refusal::dropped_write, nullptr, {where});
+  });
+  m.def("lost_writes", [](const StrongFunctionPtr& function, const jit_amp::Places& places) {
+    return jit_amp::lost_writes({&torch::jit::toGraphFunction(*function.function_)}, places);
+  });
+  m.def("lost_writes", [](const Module& module, const jit_amp::Places& places) {
+    std::vector<GraphFunction*> functions;
+    for (const Module& each : module.modules()) {
+      const auto some = jit_amp::functions_of(*each.type());
+      functions.insert(functions.end(), some.begin(), some.end());
+    }
+    return jit_amp::lost_writes(functions, places);
   });
   m.def("refuse_lost_decorator", [](const std::string& name) {
     throw jit_amp::refusal(jit_amp::Refusal::lost_decorator, nullptr, {name});

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch.jit import ScriptFunction, ScriptModule, _recursive, _script, frontend
 
-from jit_amp import _C, _decorated, _pattern
+from jit_amp import _C, _decorated, _lost_writes, _pattern
 from jit_amp._decorated import Around
 
 lock = threading.RLock()
@@ -58,6 +58,7 @@ def compiled(obj: Any, frames_up: int = 0) -> Any:
             result = _script.script(obj, _frames_up=frames_up + 3)  # with _in_a_compilation's two
         finally:
             _this_thread.compilation = None
+        compilation.refuse_lost_writes(result)
         compilation.keep_types()
         if isinstance(result, ScriptModule):
             compilation.set_apart(result)
@@ -85,6 +86,7 @@ class _Compilation(_recursive.ConcreteTypeStore):
         self.of_classes: dict[type, dict[str, list[Any]]] = {}  # the decorators of their members
         self.types: dict[int, Any] = {}  # of the modules that were seen, by id
         self.expected: set[Any] = set()  # decorated functions whose scopes are being seen to
+        self.writes: list[_lost_writes.Write] = []  # that PyTorch may drop
 
     def get_or_create_concrete_type(self, nn_module: torch.nn.Module) -> Any:
         """The type of a module: a known one where there is one. Decorators are part of it."""
@@ -147,6 +149,16 @@ class _Compilation(_recursive.ConcreteTypeStore):
                 _C.lower_type(each.jit_type)
             elif each in self.methods_compiled:
                 self.pytorchs.methods_compiled.add(each)
+
+    def refuse_lost_writes(self, result: Any) -> None:
+        """Refuses what has scopes and writes that PyTorch has dropped."""
+        if not self.writes or not isinstance(result, (ScriptFunction, ScriptModule)):
+            return
+        places = [(each.file, each.line) for each in self.writes]
+        made = result if isinstance(result, ScriptFunction) else result._c
+        for number in _C.lost_writes(made, places):
+            write = self.writes[number]
+            _C.refuse_lost_write(f'  File "{write.file}", line {write.line}\n    {write.text}')
 
     def set_apart(self, result: ScriptModule) -> None:
         """Has PyTorch know modules of our types by these types alone, as it does those that were
@@ -253,6 +265,7 @@ def _get_jit_def(
     """The definition of a function, read from its source: of the one below all decorators."""
     if _opens_autocast(_decorated.unwrap(fn)[0] if fn in compilation.expected else fn):
         _C.refuse_lost_decorator(getattr(fn, "__qualname__", str(fn)))
+    compilation.writes += _lost_writes.suspected(fn)
     return original(fn, *args, **kwargs)
 
 

@@ -17,24 +17,35 @@ using namespace torch::jit;
 // seen on calls of PyTorch's own samples.
 bool may_return_an_operand(const Node* node) {
   static const std::unordered_set<std::string> names{
-      "_cast_Double",    "_cast_Float",
-      "_cast_Half",      "_cast_Int",
-      "_cast_Long",      "_sparse_mask_projection",
-      "_unsafe_view",    "alpha_dropout",
-      "atleast_1d",      "atleast_2d",
-      "atleast_3d",      "cartesian_prod",
-      "conj_physical",   "dropout",
-      "einsum",          "feature_alpha_dropout",
-      "feature_dropout", "fake_quantize_per_tensor_affine",
-      "max_unpool2d",    "native_dropout",
-      "rrelu",           "sum_to_size",
-      "to_dense",        "type_as",
+      "_unsafe_view",
+      "alpha_dropout",
+      "atleast_1d",
+      "atleast_2d",
+      "atleast_3d",
+      "broadcast_tensors",
+      "cartesian_prod",
+      "conj_physical",
+      "cumprod_backward",
+      "dropout",
+      "einsum",
+      "feature_alpha_dropout",
+      "histogramdd",
+      "feature_dropout",
+      "meshgrid",
+      "native_dropout",
+      "rrelu",
+      "sum_to_size",
+      "to_dense",
+      "type_as",
+      "unsafe_chunk",
+      "unsafe_split",
+      "unsafe_split_with_sizes",
   };
   return node->kind().is_aten() && names.count(node->kind().toUnqualString()) != 0;
 }
 
 // The tensors that the result may be.
-std::vector<Value*> candidates(const Node* node) {
+std::vector<Value*> candidates(Node* node) {
   std::vector<Value*> found;
   for (Value* operand : node->inputs()) {
     if (operand->type()->kind() == c10::TypeKind::TensorType) {
@@ -44,6 +55,23 @@ std::vector<Value*> candidates(const Node* node) {
     if (operand->node()->kind() == prim::ListConstruct &&
         operand->type()->isSubtypeOf(*c10::ListType::ofTensors())) {
       found.insert(found.end(), operand->node()->inputs().begin(), operand->node()->inputs().end());
+    }
+  }
+  return found;
+}
+
+// The tensors that a node gives; of a list, what is taken from it.
+std::vector<Value*> results_of(Node* node) {
+  std::vector<Value*> found;
+  for (Value* output : node->outputs()) {
+    if (output->type()->kind() == c10::TypeKind::TensorType) {
+      found.push_back(output);
+    } else if (output->type()->isSubtypeOf(*c10::ListType::ofTensors())) {
+      for (const Use& use : output->uses()) {
+        if (use.user->kind() == aten::__getitem__ || use.user->kind() == prim::ListUnpack) {
+          found.insert(found.end(), use.user->outputs().begin(), use.user->outputs().end());
+        }
+      }
     }
   }
   return found;
@@ -77,20 +105,23 @@ bool tell_aliases(const std::shared_ptr<Graph>& graph) {
   }
   std::vector<Node*> choices;
   for (Node* node : all_nodes(*graph)) {
-    if (!may_return_an_operand(node) ||
-        node->output(0)->type()->kind() != c10::TypeKind::TensorType) {
+    if (!may_return_an_operand(node)) {
       continue;
     }
-    Value* result = node->output(0);
-    Node* last = node;
-    for (Value* operand : candidates(node)) {
-      const std::vector<Use> uses = result->uses();
-      last = choice(result, operand, last);
-      for (const Use& use : uses) {
-        use.user->replaceInput(use.offset, last->output());
+    for (Value* result : results_of(node)) {
+      Node* last = result->node();
+      for (Value* operand : candidates(node)) {
+        if (operand->owningGraph() != result->owningGraph()) {
+          continue;
+        }
+        const std::vector<Use> uses = result->uses();
+        last = choice(result, operand, last);
+        for (const Use& use : uses) {
+          use.user->replaceInput(use.offset, last->output());
+        }
+        choices.push_back(last);
+        result = last->output();
       }
-      choices.push_back(last);
-      result = last->output();
     }
   }
   if (choices.empty()) {
