@@ -1,0 +1,479 @@
+"""Runs a composed module in eager and through a door, and says where they differ."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib.util
+import io
+import itertools
+import re
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from artefact import distance, within_rounding
+from fuzz.oracle import Difference, compare, without_scopes
+from jit.support import AMBIENTS, autocast_state, tensors_of, tree_map
+from torch import Tensor, nn
+from torch.utils.checkpoint import set_checkpoint_early_stop
+
+import jit_amp
+
+from .compose import Composed
+from .doors import Api, ChildDied, Door, PyTorch, called, in_a_child, lite, pickled, saved
+from .elsewhere import Elsewhere, Gone
+from .state import dense, difference, snapshot
+
+CALLS = 3  # the executor changes its plan between the first ones
+ROUNDING = 2.0**-4  # where eager in float32 says nothing
+GUARD = re.compile("AssertionError: jit_amp: |This module was frozen by jit_amp")
+_CODE = re.compile(r"\[(JA\d+)\]")
+_count = itertools.count()
+_elsewhere = Elsewhere()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a program at a door.
+
+    Attributes:
+        verdict: "agrees"; "raises", where eager raises at the first call, and so does ours;
+            "refused", with a code that a feature allows; "PyTorch's", where PyTorch fails the
+            same way on the program without its scopes; or "differs".
+        kind: what differs, in few words; of a refusal its code; of what is raised its first line.
+        detail: where, and how.
+    """
+
+    verdict: str
+    kind: str = ""
+    detail: str = ""
+
+
+@contextlib.contextmanager
+def loaded(source: str) -> Iterator[ModuleType]:
+    """The source as a module that inspect and pickle find."""
+    with tempfile.TemporaryDirectory(prefix="jit_amp_pairs_") as folder:
+        name = f"pairs_program_{next(_count)}"
+        path = Path(folder, f"{name}.py")
+        path.write_text(source)
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec and spec.loader
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+            yield module
+        finally:
+            del sys.modules[name]
+
+
+def fresh(value: Any) -> Any:
+    return tree_map(lambda t: t.detach().clone().requires_grad_(t.requires_grad), value)
+
+
+def plain(value: Any) -> Any:
+    """With tensors that can be compared."""
+    return tree_map(
+        lambda t: t if t.layout == torch.strided and not t.is_nested else dense(t), value
+    )
+
+
+@dataclass
+class _Call:
+    """What a call returned or raised, and what it left behind."""
+
+    raised: str = ""
+    result: Any = None
+    arguments: Any = None
+    state: Any = None
+    gradients: Any = None
+    printed: str = ""
+
+
+def first_line(error: BaseException) -> str:
+    """The line of an error that says what happened."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    of_torchscript = lines and "TorchScript" in lines[0]
+    last = lines[-1] if isinstance(error, torch.jit.Error) or of_torchscript else ""
+    return f"{type(error).__name__}: {last or (lines[0] if lines else '')}"[:300]
+
+
+class _Checker:
+    def __init__(self, program: Composed, door: Door, module: ModuleType, api: Api) -> None:
+        self.program, self.door, self.module, self.api = program, door, module, api
+        torch.manual_seed(0)
+        self.inputs: tuple[Any, ...] = module.inputs()
+        self.others: list[tuple[Any, ...]] = module.others()
+        if door.how.frozen and door.how.examples:
+            self.others = [other for other in self.others if self.is_alike(other)]
+        self.gradients = not door.how.frozen and door.call in ("plain", "ambient", "checkpoint")
+        self.needs_grad = not door.how.frozen
+
+    def is_alike(self, other: tuple[Any, ...]) -> bool:
+        """An artefact with examples refuses None for a tensor, and the reverse."""
+        return all((a is None) == (b is None) for a, b in zip(self.inputs, other, strict=True))
+
+    def made(self) -> nn.Module:
+        torch.manual_seed(1)
+        made: nn.Module = self.module.Program()
+        made.train(self.program.has("training mode"))
+        return made if self.needs_grad else made.requires_grad_(False)
+
+    def outer(self, inner: Any) -> nn.Module:
+        torch.manual_seed(2)
+        made: nn.Module = self.module.Outer(inner)
+        made.train(self.program.has("training mode"))
+        return made if self.needs_grad else made.requires_grad_(False)
+
+    # What jit_amp makes, and that it leaves everything as it was.
+
+    def through(self, module: nn.Module, given: tuple[Any, ...]) -> Any:
+        """What the door makes of a module."""
+        how = self.door.how
+        examples = fresh(given)
+        moves = how.traces
+        before = snapshot(module, runs=moves)
+        before_inputs = snapshot(_Holder(examples), runs=True)
+        printed = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(printed):
+                return how.function(self.api, module, examples)
+        finally:
+            if isinstance(self.api, PyTorch) or moves:
+                pass
+            elif found := difference(before, snapshot(module, runs=moves)):
+                raise Difference("touched", f"{self.door.make}: {found}")
+            elif found := difference(before_inputs, snapshot(_Holder(examples), runs=True)):
+                raise Difference("touched", f"{self.door.make}, examples: {found}")
+            elif printed.getvalue() and self.door.make != "explain":  # it runs the program
+                raise Difference("touched", f"{self.door.make} printed {printed.getvalue()!r}")
+
+    def carried(self) -> tuple[Any, nn.Module]:
+        """What is called, and eager's."""
+        door = self.door
+        made = self.made()
+        if door.carry == "pickle":
+            made = pickled(made)
+        ours = self.through(made, self.inputs)
+        self.like: nn.Module = made
+        eager = self.made()
+        if door.how.traces:
+            with torch.no_grad():  # the trace has run it
+                eager.load_state_dict(made.state_dict())
+        if door.carry == "deepcopy":
+            ours = copy.deepcopy(ours)
+            originals = dict(self.like.named_parameters())
+            for name, parameter in ours.named_parameters():  # PyTorch's copy is no leaf
+                parameter.detach_().requires_grad_(originals[name].requires_grad)
+        if door.carry == "saved":
+            ours = saved(ours)
+            if not door.how.frozen and not isinstance(self.api, PyTorch):
+                ours = jit_amp.script(ours)
+        if door.carry == "lite":
+            ours = lite(ours)
+        if door.carry == "inside another":
+            outer = self.outer(ours).train(ours.training)
+            eager = self.outer(eager)
+            before = {n: v.clone() for n, v in made.state_dict().items()}
+            ours = self.through(outer, self.inputs)
+            if door.how.traces:
+                del before
+                with torch.no_grad():
+                    eager.load_state_dict(outer.state_dict())
+        return ours, eager
+
+    # Calls.
+
+    def run(self, function: Any, owner: Any, given: tuple[Any, ...], times: int = 1) -> _Call:
+        arguments = fresh(given)
+        torch.manual_seed(0)
+        call = _Call()
+        printed = io.StringIO()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(contextlib.redirect_stdout(printed))
+            # A scripted module cannot be left in the middle, as PyTorch does when it has enough.
+            stack.enter_context(set_checkpoint_early_stop(False))
+            torch.set_autocast_cache_enabled(self.program.cache)
+            stack.callback(torch.set_autocast_cache_enabled, True)
+            before = (torch.is_grad_enabled(), *autocast_state())
+            try:
+                call.result = called(self.door.call, function, arguments)
+            except Exception as error:
+                call.raised = first_line(error)
+            if (torch.is_grad_enabled(), *autocast_state()) != before:
+                raise Difference("state of the thread", "not the same after the call")
+            random = torch.get_rng_state()
+        call.printed = printed.getvalue()
+        call.arguments = plain(list(arguments))
+        call.result = plain(call.result)
+        if not call.raised and self.gradients:
+            with contextlib.redirect_stdout(io.StringIO()):
+                call.gradients = self.differentiate(call.result, arguments, owner)
+        call.result = fresh(call.result)
+        if self.door.call != "fork" and not call.raised:
+            call.arguments.append(random)
+        return call
+
+    def differentiate(self, result: Any, arguments: Any, owner: Any) -> Any:
+        leaves = {f"input {i}": t for i, t in enumerate(tensors_of(list(arguments)))}
+        leaves.update(owner.named_parameters() if owner is not None else ())
+        for leaf in leaves.values():
+            leaf.grad = None
+        parts = [t.abs().float().pow(2).sum() for t in tensors_of(result) if t.requires_grad]
+        if not parts:
+            return {}
+        try:
+            torch.autograd.backward(torch.stack(parts).sum())
+        except Exception as error:
+            return f"raises: {first_line(error).partition(':')[0]}"
+        return {name: leaf.grad.clone() for name, leaf in leaves.items() if leaf.grad is not None}
+
+    def check(self) -> Outcome:
+        ours, eager = self.carried()
+        frozen = self.door.how.frozen
+        calls = [*[("call", self.inputs)] * CALLS, *(("another input", o) for o in self.others)]
+        calls = [(f"{name} {n + 1}", given) for n, (name, given) in enumerate(calls)]
+        reference = self.wrapped(eager) if self.door.how.wrapped else eager
+        expected = [self.run(reference, eager, given) for _, given in calls]
+        if self.door.carry == "elsewhere":
+            actual = self.elsewhere(ours, [given for _, given in calls], expected)
+        else:
+            actual = self.ours(ours, [given for _, given in calls])
+        precise = None
+        for n, ((where, given), theirs, mine) in enumerate(
+            zip(calls, expected, actual, strict=True)
+        ):
+            if theirs.raised and mine.raised:
+                if n == 0:
+                    return Outcome("raises", theirs.raised)
+                return Outcome("agrees")  # what either side left behind is not said
+            if GUARD.search(mine.raised) and n >= CALLS and self.door.how.examples:
+                return Outcome("agrees")
+            if mine.raised:
+                raise Difference("raises", f"{where}: {mine.raised}")
+            if theirs.raised:
+                raise Difference("eager raises", f"{where}: {theirs.raised}")
+            if mine.printed != theirs.printed and self.door.carry != "elsewhere":
+                raise Difference("prints", f"{where}: {mine.printed!r}, eager {theirs.printed!r}")
+            if self.door.how.exact:
+                compare(mine.result, theirs.result, f"{where}, result")
+            else:
+                if precise is None:
+                    precise = self.precise([given for _, given in calls])
+                self.compare_rounded(mine.result, theirs.result, precise[n], where)
+            if self.door.carry != "elsewhere":
+                compare(mine.arguments, theirs.arguments, f"{where}, inputs and random state")
+            self.compare_gradients(mine.gradients, theirs.gradients, where)
+        if not frozen and self.door.call != "fork":
+            self.compare_state(ours, eager)
+        return Outcome("agrees")
+
+    def wrapped(self, eager: nn.Module) -> Any:
+        """What `autocast=` means."""
+
+        def function(*arguments: Any) -> Any:
+            with AMBIENTS["cpu"]():
+                return eager(*arguments)
+
+        return function
+
+    def ours(self, ours: Any, inputs: list[tuple[Any, ...]]) -> list[_Call]:
+        owner = None if self.door.how.frozen else ours
+        if self.door.call != "fork":
+            return [self.run(ours, owner, given) for given in inputs]
+        try:
+            answer = in_a_child(lambda: [_plainly(self.run(ours, owner, g)) for g in inputs])
+        except ChildDied as error:
+            raise Difference("the child of a fork dies", str(error)) from None
+        calls: list[_Call] = answer
+        return calls
+
+    def elsewhere(
+        self, ours: Any, inputs: list[tuple[Any, ...]], expected: list[_Call]
+    ) -> list[_Call]:
+        gradients = self.door.call == "plain"
+        calls = [(fresh(given), gradients) for given in inputs]
+        file = io.BytesIO()
+        torch.jit.save(ours, file)
+        try:
+            results = _elsewhere.call(file.getvalue(), calls)
+        except Gone as error:
+            raise Difference("the process elsewhere dies", str(error)) from None
+        found = []
+        for result in results:
+            is_error = isinstance(result, Exception)
+            found.append(
+                _Call(first_line(result) if is_error else "", None if is_error else plain(result))
+            )
+        # The first error ends the calls.
+        return [*found, *[found[-1]] * (len(inputs) - len(found))]
+
+    def precise(self, inputs: list[tuple[Any, ...]]) -> list[Any]:
+        """What eager gives without scopes, in float32."""
+        results: list[Any] = []
+        try:
+            with loaded(without_scopes(self.program.source)) as module:
+                torch.manual_seed(1)
+                eager = module.Program().eval().requires_grad_(False)
+                if self.door.carry == "inside another":
+                    torch.manual_seed(2)
+                    eager = module.Outer(eager).eval().requires_grad_(False)
+                for given in inputs:
+                    results.append(self.run(eager, eager, given).result)
+        except Exception:
+            pass
+        return [*results, *[None] * (len(inputs) - len(results))]
+
+    def compare_rounded(self, actual: Any, expected: Any, precise: Any, where: str) -> None:
+        ours, theirs, full = (tensors_of(each) for each in (actual, expected, precise))
+        empty = tree_map(lambda t: t.new_zeros(t.shape), expected)
+        compare(tree_map(lambda t: t.new_zeros(t.shape), actual), empty, where)
+        for i, (a, e) in enumerate(zip(ours, theirs, strict=True)):
+            if a.is_complex():
+                a, e = torch.view_as_real(a), torch.view_as_real(e)
+            off = distance(a.detach(), e.detach())
+            if off <= ROUNDING:
+                continue
+            if len(full) == len(theirs) and full[i] is not None:
+                p = torch.view_as_real(full[i]) if full[i].is_complex() else full[i]
+                if p.shape == e.shape and within_rounding(a.detach(), e.detach(), p.detach()):
+                    continue
+            raise Difference(
+                "values", f"{where}[{i}]: off by {off:.2g}: {a.tolist()}, eager {e.tolist()}"
+            )
+
+    def compare_gradients(self, actual: Any, expected: Any, where: str) -> None:
+        if actual is None or expected is None:
+            return
+        if isinstance(actual, str) or isinstance(expected, str):
+            if type(actual) is not type(expected):
+                theirs_alone = isinstance(expected, str)
+                if not theirs_alone:
+                    raise Difference("backward raises", f"{where}: {actual}")
+            return
+        actual = {name.replace("inner.", ""): g for name, g in actual.items()}
+        expected = {name.replace("inner.", ""): g for name, g in expected.items()}
+        if actual.keys() != expected.keys():
+            names = f"{sorted(actual)}, eager {sorted(expected)}"
+            raise Difference("gradients' names", f"{where}: {names}")
+        exact = "torch.jit.fork" not in self.program.source
+        for name, theirs in expected.items():
+            if exact:
+                try:
+                    compare(actual[name], theirs, f"{where}, gradient of {name}")
+                except Difference as found:
+                    raise Difference(f"gradients' {found.kind}", found.detail) from None
+            elif distance(actual[name], theirs) > ROUNDING:
+                raise Difference("gradients' values", f"{where}, {name}")
+
+    def compare_state(self, ours: Any, eager: nn.Module) -> None:
+        """Buffers and attributes after the calls."""
+        theirs, mine = dict(eager.named_modules()), dict(ours.named_modules())
+        for path, child in theirs.items():
+            if path not in mine:
+                continue
+            for name, value in [*vars(child).items(), *child.named_buffers(recurse=False)]:
+                if name in ("training", "call_super_init") or name.startswith("_"):
+                    continue
+                if not _is_data(value) or not hasattr(mine[path], name):
+                    continue
+                actual = getattr(mine[path], name)
+                if self.door.how.traces and not isinstance(actual, Tensor):
+                    continue
+                try:
+                    compare(_unaliased(actual), _unaliased(value), f"{path}.{name}")
+                except Difference as found:
+                    raise Difference(f"attributes' {found.kind}", found.detail) from None
+
+
+def _plainly(call: _Call) -> _Call:
+    """A call that another process can read: it does not know the program's classes."""
+    return replace(call, result=_as_lists(call.result), arguments=_as_lists(call.arguments))
+
+
+def _as_lists(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_as_lists(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _as_lists(each) for key, each in value.items()}
+    return value
+
+
+class _Holder(nn.Module):
+    """Makes arguments an attribute, for snapshot."""
+
+    def __init__(self, values: Any) -> None:
+        super().__init__()
+        self.values = values
+
+
+def _is_data(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(_is_data(each) for each in value)
+    if isinstance(value, dict):
+        return all(_is_data(each) for each in value.values())
+    return isinstance(value, (Tensor, bool, int, float, str, type(None)))
+
+
+def _unaliased(value: Any) -> Any:
+    return tree_map(lambda t: plain(t.detach()), value)
+
+
+def outcome(program: Composed, door: Door, api: Api | None = None) -> Outcome:
+    """What comes of a program at a door; no verdict of PyTorch's."""
+    api = api or Api()
+    with warnings.catch_warnings(), loaded(program.source) as module:
+        warnings.simplefilter("ignore")
+        try:
+            return _Checker(program, door, module, api).check()
+        except Difference as found:
+            return Outcome("differs", found.kind, found.detail)
+        except jit_amp.AutocastError as error:
+            match = _CODE.search(str(error))
+            code = match[1] if match else "no code"
+            allowed = program.refusals(door.how.frozen)
+            if code in allowed:
+                return Outcome("refused", code, str(error))
+            return Outcome("differs", f"refused: {code}", str(error))
+        except Exception as error:
+            return Outcome("differs", "cannot be made", f"{first_line(error)}\n{error}")
+
+
+def check(program: Composed, door: Door) -> Outcome:
+    """What comes of a program at a door."""
+    found = outcome(program, door)
+    if found.verdict != "differs" or not _may_be_pytorchs(found.kind, program, door):
+        return found
+    bare = Composed(without_scopes(program.source), program.features, program.seed)
+    before = torch._C._jit_set_autocast_mode(False)
+    try:
+        theirs = outcome(bare, door, PyTorch())
+    finally:
+        torch._C._jit_set_autocast_mode(before)
+    if theirs.verdict == "differs" and theirs.kind == found.kind:
+        return Outcome("PyTorch's", found.kind, theirs.detail)
+    return found
+
+
+def _may_be_pytorchs(kind: str, program: Composed, door: Door) -> bool:
+    """Errors may be. Wrong values may be where no scope is, and in a trace, which keeps sizes."""
+    if door.carry == "elsewhere" and kind != "cannot be made":
+        return False  # PyTorch alone is there, and loads what is PyTorch's
+    if kind in ("cannot be made", "raises", "backward raises", "eager raises"):
+        return True
+    if kind.startswith(("refused", "touched")):
+        return False
+    return door.how.traces or door.call in ("vmap",) or program.has("no scope at all")
+
+
+def assert_agrees(path: str, features: tuple[str, ...], *door: str) -> None:
+    """Checks the module that stands in the file of a test."""
+    found = check(Composed(Path(path).read_text(), features, 0), Door(*door))
+    assert found.verdict != "differs", f"{found.kind}\n{found.detail}"
