@@ -58,7 +58,13 @@ _library.define(
     "bool use_periodic, Scalar cutoff_lower, Scalar cutoff_upper, Scalar max_num_pairs, bool loop, "
     "bool include_transpose) -> (Tensor, Tensor, Tensor, Tensor)"
 )
+_library.define("is_current_stream_capturing() -> bool")
+_library.impl("is_current_stream_capturing", lambda: False, "CompositeImplicitAutograd")
 _library.impl("get_neighbor_pairs", _pairs, "CompositeImplicitAutograd")
+
+
+def is_current_stream_capturing() -> bool:
+    return torch.ops.torchmdnet_extensions.is_current_stream_capturing()
 
 
 def get_neighbor_pairs_kernel(

@@ -68,6 +68,22 @@ class Own(Way):
             yield
 
 
+class ToTorchScript(Own):
+    """The method of a LightningModule, which `base` is."""
+
+    def __init__(self, base: type[nn.Module], method: str) -> None:
+        self.base, self.method = base, method
+
+    def compile(self, jit: Any, model: Any, example: Args) -> Any:
+        with self.through(jit):
+            if self.method == "script":
+                return model.to_torchscript()
+            return model.to_torchscript(method="trace", example_inputs=example)
+
+    def scoped(self, model: nn.Module, plain: Any, example: Args) -> nn.Module:
+        return declared(model, plain, example, self.base)
+
+
 class Scoped(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

@@ -10,7 +10,6 @@ import torch
 from catalog import Calls, Model
 from e3nn import nn as e3nn_nn
 from e3nn import o3
-from e3nn.math import soft_one_hot_linspace
 from e3nn.nn.models.v2106.points_convolution import Convolution
 from e3nn.util import jit as e3nn_jit
 from torch import Tensor, nn
@@ -45,13 +44,14 @@ class _Network(nn.Module):
         self.first = Convolution("4x0e", "1x0e", sh, gate.irreps_in, [6, 16], 4.0)
         self.gate = gate
         self.last = Convolution(gate.irreps_out, "1x0e", sh, "2x0e + 1x1o", [6, 16], 4.0)
+        self.register_buffer("centers", torch.linspace(0.0, 4.0, 6))
         self.harmonics = o3.SphericalHarmonics(sh, True, "component")
 
     def forward(self, pos: Tensor, x: Tensor, edges: Tensor) -> Tensor:
         source, target = edges[0], edges[1]
         vectors = pos[source] - pos[target]
         sh = self.harmonics(vectors)
-        lengths = soft_one_hot_linspace(vectors.norm(dim=1), 0.0, 4.0, 6, "smooth_finite", True)
+        lengths = torch.exp(-(vectors.square().sum(1, keepdim=True).sqrt() - self.centers).square())
         z = torch.ones_like(x[:, :1])
         x = self.gate(self.first(x, z, source, target, sh, lengths))
         return self.last(x, z, source, target, sh, lengths)
@@ -77,7 +77,6 @@ def _points(n: int) -> Args:
 
 
 _MODULES: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Args]]] = {
-    "BatchNorm": (lambda: e3nn_nn.BatchNorm(_MIXED), _features(_MIXED)),
     "ElementwiseTensorProduct": (
         lambda: o3.ElementwiseTensorProduct("8x0e + 4x1o", "8x0e + 4x0e"),
         lambda n: (torch.randn(n, 20), torch.randn(n, 12)),
@@ -106,12 +105,11 @@ _MODULES: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Args]]] = {
     "Linear": (lambda: o3.Linear(_MIXED, _MIXED, biases=True), _features(_MIXED)),
     "Norm": (lambda: o3.Norm(_MIXED), _features(_MIXED)),
     "NormActivation": (
-        lambda: e3nn_nn.NormActivation(_MIXED, torch.sigmoid), _features(_MIXED)
+        lambda: e3nn_nn.NormActivation(o3.Irreps(_MIXED), torch.sigmoid, bias=True), _features(_MIXED)
     ),
     "SphericalHarmonics": (
         lambda: o3.SphericalHarmonics([0, 1, 2, 3], True, "component"), _features("1o")
     ),
-    "TensorSquare": (lambda: o3.TensorSquare(_MIXED), _features(_MIXED)),
     "convolution network": (_Network, _points),
 }  # fmt: skip
 

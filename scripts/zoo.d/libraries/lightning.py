@@ -12,7 +12,7 @@ import lightning
 import torch
 from catalog import Calls, Model
 from torch import Tensor, nn
-from ways import Args, Own, declared
+from ways import Args, ToTorchScript
 
 
 class _Autoencoder(lightning.LightningModule):
@@ -101,20 +101,6 @@ class _Within(lightning.LightningModule):
         return self.first(x) + self.second(x * 2)
 
 
-class _ToTorchScript(Own):
-    def __init__(self, method: str) -> None:
-        self.method = method
-
-    def compile(self, jit: Any, model: nn.Module, example: Args) -> Any:
-        with self.through(jit):
-            if self.method == "script":
-                return model.to_torchscript()
-            return model.to_torchscript(method="trace", example_inputs=example)
-
-    def scoped(self, model: nn.Module, plain: Any, example: Args) -> nn.Module:
-        return declared(model, plain, example, lightning.LightningModule)
-
-
 def _images(count: int) -> Args:
     return (torch.rand(count, 28 * 28),)
 
@@ -143,5 +129,5 @@ def models() -> Iterator[Model]:
             calls = Calls(args(3), (args(1), args(4)))
             yield Model(
                 "lightning", f"{name}, {method}", "lightning", build,
-                lambda _, calls=calls: [calls], _ToTorchScript(method),
+                lambda _, calls=calls: [calls], ToTorchScript(lightning.LightningModule, method),
             )  # fmt: skip

@@ -38,9 +38,6 @@ _NETWORKS: dict[str, tuple[Callable[[], nn.Module], Shapes]] = {
     "FlexibleUNet": (
         lambda: nets.FlexibleUNet(1, 2, "efficientnet-b0", pretrained=False), _IMAGES
     ),
-    "FlexibleUNet, resnet18": (
-        lambda: nets.FlexibleUNet(1, 2, "resnet18", pretrained=False), _IMAGES
-    ),
     "HighResNet": (lambda: nets.HighResNet(3, 1, 2), ((1, 1, 16, 16, 16), (2, 1, 16, 16, 24))),
     "Regressor": (lambda: nets.Regressor((1, 64, 64), (2,), (4, 8), (2, 2)), _IMAGES[:1]),
     "ResNet": (
@@ -50,9 +47,6 @@ _NETWORKS: dict[str, tuple[Callable[[], nn.Module], Shapes]] = {
         lambda: nets.SEResNet50(spatial_dims=2, in_channels=1, num_classes=3), _IMAGES
     ),
     "SegResNet": (lambda: nets.SegResNet(2, 8, 1, 2, blocks_down=(1, 2), blocks_up=(1,)), _IMAGES),
-    "SwinUNETR": (
-        lambda: nets.SwinUNETR(1, 2, feature_size=12, depths=(2, 2, 2, 2), spatial_dims=2), _IMAGES
-    ),
     "UNETR": (
         lambda: nets.UNETR(1, 2, (64, 64), 4, 16, 32, 2, spatial_dims=2), _IMAGES[:1]
     ),

@@ -41,6 +41,10 @@ _OPTIONS: dict[str, Any] = {
     "reduce_op": "add",
     "prior_model": None,
     "derivative": False,
+    "atom_filter": -1,
+    "prior_args": None,
+    "charge": False,
+    "spin": False,
 }
 _KINDS = ("graph-network", "transformer", "equivariant-transformer", "tensornet")
 
