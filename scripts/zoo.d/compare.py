@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import gc
 import io
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -222,7 +224,25 @@ class _Comparison:
 
     def _marked(self, misses: list[Miss], pytorchs: Iterator[Miss]) -> list[Miss]:
         shared = {miss.stage for miss in pytorchs}
-        return [replace(miss, is_pytorchs=miss.stage in shared) for miss in misses]
+        return [
+            replace(
+                miss, is_pytorchs=miss.stage in shared or miss.cause in self._causes_of_plain()
+            )
+            for miss in misses
+        ]
+
+    @cache  # noqa: B019  # one for each process
+    def _causes_of_plain(self) -> set[str]:
+        """What is missed where the dispatcher's autocast, which is eager's, runs what PyTorch made
+        without a scope. A trace has tensors in place of sizes, and float32's constants."""
+        before = torch._C._jit_set_autocast_mode(False)  # PyTorch's compiler puts in no casts
+        try:
+            example = copy.deepcopy(self.calls[0].args)
+            again = self.model.way.compile(torch.jit, self.eager, example)
+            found = self._misses("plain", lambda: again, self.calls, exact=True, around=scope())
+            return {miss.cause for miss in found}
+        finally:
+            torch._C._jit_set_autocast_mode(before)
 
     def _in_process(self, scripted: Any, calls: list[Call], recorded: Call) -> Iterator[Miss]:
         yield from self._misses("run", lambda: scripted, calls[:1], exact=True)
@@ -338,7 +358,8 @@ def strides(tensor: Tensor) -> list[int]:
 
 def cause_of(error: BaseException | None) -> str:
     """The line of an error that says what happened."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = re.sub(r" \(of Python compilation unit at: \w+\)", "", str(error))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
     if lines[0].startswith("The following operation failed"):  # then source, then the error

@@ -39,12 +39,17 @@ class _Stream(nn.Module):
 class _Load(Own):
     def compile(self, jit: Any, model: nn.Module, example: Args) -> Any:
         with self.through(jit):
-            if isinstance(model, _Stream):
-                model = _Stream(torch.jit.load(_FILE).eval())
-            return torch.jit.script(model)
+            return torch.jit.script(_loaded(model) if isinstance(model, _Stream) else model)
 
     def scoped(self, model: nn.Module, plain: Any, example: Args) -> nn.Module:
-        return declared(_Stream(torch.jit.load(_FILE).eval()), plain, example)
+        return declared(_loaded(model), plain, example)
+
+
+def _loaded(stream: nn.Module) -> nn.Module:
+    """Another, with the same weights."""
+    other = _Stream(torch.jit.load(_FILE).eval())
+    other.load_state_dict(stream.state_dict())
+    return other.eval()
 
 
 def models() -> Iterator[Model]:

@@ -49,7 +49,7 @@ _LAYERS: dict[str, Make] = {
     "SSGConv": lambda: nn.SSGConv(8, 16, alpha=0.1),
     "SimpleConv": lambda: nn.SimpleConv(),
     "TAGConv": lambda: nn.TAGConv(8, 16),
-    "TransformerConv": lambda: nn.TransformerConv(8, 16, heads=2),
+    "TransformerConv": lambda: _Layer(nn.TransformerConv(8, 16, heads=2)),
     "WLConvContinuous": lambda: nn.WLConvContinuous(),
 }
 _MODELS: dict[str, Make] = {
@@ -78,7 +78,7 @@ _OF_EDGE_FEATURES: dict[str, Make] = {
     "GMMConv": lambda: nn.GMMConv(8, 16, dim=4, kernel_size=3),
     "NNConv": lambda: nn.NNConv(8, 16, torch_nn.Linear(4, 128)),
     "PDNConv": lambda: nn.PDNConv(8, 16, edge_dim=4, hidden_channels=8),
-    "TransformerConv with edges": lambda: nn.TransformerConv(8, 16, edge_dim=4),
+    "TransformerConv with edges": lambda: _WithEdges(nn.TransformerConv(8, 16, edge_dim=4)),
 }
 _OF_EDGE_WEIGHTS: dict[str, Make] = {
     "ARMAConv with weights": lambda: nn.ARMAConv(8, 16),

@@ -28,5 +28,4 @@ def models() -> Iterator[Model]:
         return [Calls((torch.randn(4, 1024),), ((torch.randn(1, 1024),), (torch.randn(9, 1024),)))]
 
     yield Model("torchcrepe", "tiny", "audio", lambda: Crepe("tiny"), calls, Trace())
-    yield Model("torchcrepe", "full", "audio", lambda: Crepe("full"), calls, Trace())
     yield Model("torchcrepe", "embedding", "audio", _Embedding, calls, Trace())

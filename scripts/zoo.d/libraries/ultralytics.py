@@ -6,12 +6,13 @@ from __future__ import annotations
 import torchvision_extension  # noqa: F401  # isort: skip
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from catalog import Calls, Model
 from torch import nn
 from ultralytics.nn import tasks
-from ways import Trace
+from ways import Args, Scoped, Trace
 
 _TASKS = {
     "": tasks.DetectionModel,
@@ -42,6 +43,16 @@ def _exported(name: str) -> nn.Module:
     return model
 
 
+class _Export(Trace):
+    """After a dry run, in which a head keeps what belongs to the size of an image."""
+
+    def compile(self, jit: Any, model: nn.Module, example: Args) -> Any:
+        with torch.no_grad():
+            inner = model.model if isinstance(model, Scoped) else model
+            inner(*example)
+        return super().compile(jit, model, example)
+
+
 def models() -> Iterator[Model]:
     def calls(_: nn.Module) -> list[Calls]:
         return [Calls((torch.rand(2, 3, 64, 64),), ((torch.rand(1, 3, 64, 64),),))]
@@ -49,5 +60,5 @@ def models() -> Iterator[Model]:
     for name in _NAMES:
         yield Model(
             "ultralytics", name, "vision", lambda name=name: _exported(name), calls,
-            Trace(strict=False), extensions=("torchvision_extension",),
+            _Export(strict=False), extensions=("torchvision_extension",),
         )  # fmt: skip
