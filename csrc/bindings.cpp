@@ -2,19 +2,23 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/jit/passes/constant_pooling.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
+#include <torch/csrc/jit/runtime/jit_exception.h>
 #include <torch/extension.h>
 
 #include <map>
 #include <set>
 
 #include "analysis/has_scopes.h"
+#include "analysis/lost_writes.h"
 #include "analysis/policy.h"
 #include "analysis/reach.h"
 #include "core/error.h"
+#include "core/forks.h"
 #include "core/ignored.h"
 #include "passes/enclose.h"
 #include "passes/pack_weights.h"
 #include "passes/restore_trace.h"
+#include "passes/write_questions.h"
 #include "pipelines/alone.h"
 #include "runtime/attach.h"
 #include "runtime/explain.h"
@@ -146,6 +150,19 @@ py::tuple as_python(const jit_amp::Explained& explained) {
 
 PYBIND11_MODULE(_C, m) {
   py::register_exception<jit_amp::AutocastError>(m, "AutocastError", PyExc_RuntimeError);
+  // One that came through PyTorch's interpreter (runtime/program.cpp), out of any call of PyTorch's
+  // bindings: translators are shared with them. What is not ours goes on to PyTorch's translator.
+  py::register_exception_translator([](std::exception_ptr thrown) {
+    try {
+      std::rethrow_exception(std::move(thrown));
+    } catch (const torch::jit::JITException& error) {
+      if (error.getPythonClassName() != jit_amp::AutocastError::kPythonName) {
+        throw;
+      }
+      const py::object type = py::module_::import("jit_amp._C").attr("AutocastError");
+      PyErr_SetString(type.ptr(), error.getOriginalMsg().value_or(error.what()).c_str());
+    }
+  });
   m.def("refusal_texts", [] {
     std::vector<std::tuple<int, std::string, std::string, std::string, std::string>> rows;
     for (const auto& row : jit_amp::refusal_texts()) {
@@ -153,6 +170,8 @@ PYBIND11_MODULE(_C, m) {
     }
     return rows;
   });
+  m.def("hold_for_fork", &jit_amp::hold_for_fork);
+  m.def("release_after_fork", &jit_amp::release_after_fork);
   // Those that Python finds.
   m.def("refuse_object_from_outside", [](const std::string& name, const std::string& error) {
     throw jit_amp::refusal(jit_amp::Refusal::object_from_outside, nullptr, {name, error});
@@ -162,6 +181,20 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("refuse_other_arguments", [](const std::string& name, const std::string& error) {
     throw jit_amp::refusal(jit_amp::Refusal::other_arguments, nullptr, {name, error});
+  });
+  m.def("refuse_lost_write", [](const std::string& where) {
+    throw jit_amp::refusal(jit_amp::Refusal::dropped_write, nullptr, {where});
+  });
+  m.def("lost_writes", [](const StrongFunctionPtr& function, const jit_amp::Places& places) {
+    return jit_amp::lost_writes({&torch::jit::toGraphFunction(*function.function_)}, places);
+  });
+  m.def("lost_writes", [](const Module& module, const jit_amp::Places& places) {
+    std::vector<GraphFunction*> functions;
+    for (const Module& each : module.modules()) {
+      const auto some = jit_amp::functions_of(*each.type());
+      functions.insert(functions.end(), some.begin(), some.end());
+    }
+    return jit_amp::lost_writes(functions, places);
   });
   m.def("refuse_lost_decorator", [](const std::string& name) {
     throw jit_amp::refusal(jit_amp::Refusal::lost_decorator, nullptr, {name});
@@ -241,9 +274,20 @@ PYBIND11_MODULE(_C, m) {
     }
     return known;
   });
+  // Of a module without scopes, which PyTorch's own freezing takes.
+  m.def("write_questions", [](const Module& module) {
+    for (const Module& each : module.modules()) {
+      for (const auto& method : each.get_methods()) {
+        if (auto* function = torch::jit::tryToGraphFunction(method.function())) {
+          jit_amp::write_questions(*function->graph());
+        }
+      }
+    }
+  });
   m.def("check_examples", [](const Module& module, const std::vector<py::tuple>& examples) {
     (void)stacks_of(module, examples);
   });
+  m.def("freezable", &jit_amp::freezable);
   m.def("freeze_module", [](const Module& module, const std::vector<std::string>& preserved_attrs,
                             const std::vector<py::tuple>& examples, bool optimize_numerics,
                             bool for_server, bool check_inputs) {

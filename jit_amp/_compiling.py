@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import os
 import threading
 import types
 import weakref
@@ -25,7 +26,7 @@ from typing import Any
 import torch
 from torch.jit import ScriptFunction, ScriptModule, _recursive, _script, frontend
 
-from jit_amp import _C, _decorated, _pattern
+from jit_amp import _C, _decorated, _lost_writes, _pattern
 from jit_amp._decorated import Around
 
 lock = threading.RLock()
@@ -57,6 +58,7 @@ def compiled(obj: Any, frames_up: int = 0) -> Any:
             result = _script.script(obj, _frames_up=frames_up + 3)  # with _in_a_compilation's two
         finally:
             _this_thread.compilation = None
+        compilation.refuse_lost_writes(result)
         compilation.keep_types()
         if isinstance(result, ScriptModule):
             compilation.set_apart(result)
@@ -84,6 +86,7 @@ class _Compilation(_recursive.ConcreteTypeStore):
         self.of_classes: dict[type, dict[str, list[Any]]] = {}  # the decorators of their members
         self.types: dict[int, Any] = {}  # of the modules that were seen, by id
         self.expected: set[Any] = set()  # decorated functions whose scopes are being seen to
+        self.writes: list[_lost_writes.Write] = []  # that PyTorch may drop
 
     def get_or_create_concrete_type(self, nn_module: torch.nn.Module) -> Any:
         """The type of a module: a known one where there is one. Decorators are part of it."""
@@ -147,6 +150,16 @@ class _Compilation(_recursive.ConcreteTypeStore):
             elif each in self.methods_compiled:
                 self.pytorchs.methods_compiled.add(each)
 
+    def refuse_lost_writes(self, result: Any) -> None:
+        """Refuses what has scopes and writes that PyTorch has dropped."""
+        if not self.writes or not isinstance(result, (ScriptFunction, ScriptModule)):
+            return
+        places = [(each.file, each.line) for each in self.writes]
+        made = result if isinstance(result, ScriptFunction) else result._c
+        for number in _C.lost_writes(made, places):
+            write = self.writes[number]
+            _C.refuse_lost_write(f'  File "{write.file}", line {write.line}\n    {write.text}')
+
     def set_apart(self, result: ScriptModule) -> None:
         """Has PyTorch know modules of our types by these types alone, as it does those that were
         loaded: it would take them for modules of their Python class."""
@@ -183,6 +196,27 @@ class _Stores:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(_compilation() or self._pytorchs, name)
+
+
+def _hold_for_fork() -> None:
+    """A fork waits for other threads' compilations: a child has neither these threads, nor what
+    they have replaced, nor a type that one of them has compiled by half. A child that is forked
+    within a compilation goes on with it."""
+    lock.acquire()
+    _C.hold_for_fork()
+
+
+def _release_after_fork() -> None:
+    _C.release_after_fork()
+    lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_hold_for_fork,
+        after_in_parent=_release_after_fork,
+        after_in_child=_release_after_fork,
+    )
 
 
 @contextlib.contextmanager
@@ -231,6 +265,7 @@ def _get_jit_def(
     """The definition of a function, read from its source: of the one below all decorators."""
     if _opens_autocast(_decorated.unwrap(fn)[0] if fn in compilation.expected else fn):
         _C.refuse_lost_decorator(getattr(fn, "__qualname__", str(fn)))
+    compilation.writes += _lost_writes.suspected(fn)
     return original(fn, *args, **kwargs)
 
 

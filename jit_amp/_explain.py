@@ -20,7 +20,7 @@ import torch
 from torch.jit import ScriptFunction, ScriptModule
 from torch.utils import flop_counter
 
-from jit_amp import _C
+from jit_amp import _C, _kept
 from jit_amp._script import _scripted
 from jit_amp._values import fresh
 
@@ -256,6 +256,7 @@ class Report:
         return _text(self, shutil.get_terminal_size().columns, _has_colors())
 
 
+@_kept.onednn()
 def explain(
     obj: Any,
     example_inputs: Any = None,
@@ -301,10 +302,11 @@ def explain(
             raise TypeError(f"jit_amp.explain takes a function or a module, not {name}")
         arguments = _arguments(formals, example_inputs)
         runs = [fresh(arguments) for _ in range(1 + (1 + TIMED_RUNS if timing else 0))]
-        if isinstance(scripted, ScriptModule):
-            rows, told = _C.explain_method(scripted._c, method, runs, numerics, gradients)
-        else:
-            rows, told = _C.explain_function(scripted, runs, numerics, gradients)
+        with _kept.random_state():
+            if isinstance(scripted, ScriptModule):
+                rows, told = _C.explain_method(scripted._c, method, runs, numerics, gradients)
+            else:
+                rows, told = _C.explain_function(scripted, runs, numerics, gradients)
     except _C.AutocastError as error:
         return Report(name, (), refusal=str(error), refused_at=_line_of(str(error)))
     made = tuple(_row(row) for row in rows)
@@ -370,8 +372,10 @@ def _weights(scripted: Any, method: str) -> Iterator[Weight]:
             value = node.t("value")
             users = tuple(dict.fromkeys(_places_of_users(node)))
             yield Weight(_dtype(value.dtype), tuple(value.shape), value.nbytes, users)
-    for value in getattr(getattr(scripted, "_packed", None), "plain", ()):  # _packed.py
-        yield Weight(_dtype(value.dtype), tuple(value.shape), value.nbytes, ())
+    for child in scripted.children():
+        if ".jit_amp._packed." in child._c._type().qualified_name():
+            for value in child.plain:
+                yield Weight(_dtype(value.dtype), tuple(value.shape), value.nbytes, ())
 
 
 def _hints_of_casts(casts: Iterable[Lowered]) -> Iterator[Hint]:

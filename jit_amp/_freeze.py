@@ -10,11 +10,12 @@ from torch.jit import ScriptModule, _script
 from torch.jit import _freeze as _original
 from torch.jit._recursive import wrap_cpp_module
 
-from jit_amp import _C, _check
+from jit_amp import _C, _check, _kept
 from jit_amp._packed import Packed
 from jit_amp._script import _scripted
 
 
+@_kept.onednn()
 def freeze(
     mod: torch.nn.Module,
     preserved_attrs: list[str] | None = None,
@@ -91,7 +92,9 @@ def freeze(
     _check_preserved(scripted, preserved)
     if not _C.has_scopes(scripted._c):
         _C.check_examples(scripted._c, examples)
-        plain: ScriptModule = _original.freeze(scripted, preserved, optimize_numerics)
+        own = wrap_cpp_module(_C.freezable(scripted._c))  # type: ignore[no-untyped-call]
+        plain: ScriptModule = _original.freeze(own, preserved, optimize_numerics)
+        _C.write_questions(plain._c)
         _C.lower_where_it_is(plain._c)  # for calls under an ambient autocast
         return plain
     frozen = _C.freeze_module(
@@ -109,7 +112,8 @@ def freeze(
 
 def _pack(frozen: Any, example: tuple[Any, ...]) -> None:
     """Packs the weights for the shapes that the example gives the layers' inputs."""
-    packable = _C.packable_weights(frozen, example)
+    with _kept.random_state():
+        packable = _C.packable_weights(frozen, example)
     if packable:
         packed = _script.script(
             Packed([each.weight for each in packable], [each.plan for each in packable])
@@ -118,6 +122,7 @@ def _pack(frozen: Any, example: tuple[Any, ...]) -> None:
         _C.use_packed(frozen, packable, packed._c)
 
 
+@_kept.onednn()
 def optimize_for_inference(
     mod: torch.nn.Module,
     other_methods: list[str] | None = None,
@@ -167,6 +172,7 @@ def optimize_for_inference(
     return mod
 
 
+@_kept.onednn()
 def facts(
     module: torch.nn.Module,
     example_inputs: Any = None,

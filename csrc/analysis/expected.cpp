@@ -1,13 +1,13 @@
 #include "analysis/expected.h"
 
-#include <torch/csrc/jit/ir/constants.h>
-
 #include <algorithm>
 #include <optional>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "analysis/facts.h"
 #include "analysis/observed.h"
+#include "analysis/results.h"
 #include "core/dialect.h"
 #include "core/graphs.h"
 
@@ -20,44 +20,61 @@ DTypes cast_by_autocast() {
   return DTypes::only(c10::kFloat) | DTypes::only(c10::kBFloat16) | DTypes::only(c10::kHalf);
 }
 
-// Whether the node may put a tensor on another device than its operands are on.
-bool moves(const Node* node) {
+bool is_tensor(const Value* value) { return value->type()->kind() == c10::TypeKind::TensorType; }
+
+// The operand that a result shares its device with, if it is the only tensor that the node takes.
+const Value* whose_device(const Node* node) {
   static const auto kCpu = Symbol::aten("cpu");
   static const auto kCuda = Symbol::aten("cuda");
-  const c10::FunctionSchema* schema = node->maybeSchema();
-  if (!schema) {
-    return is_call(node);
+  if (node->kind() == ops::cast || node->kind() == ops::carried) {
+    return node->owningBlock() == node->owningGraph()->block() ? node->input(0) : nullptr;
   }
-  if (node->kind() == kCpu || node->kind() == kCuda) {
-    return true;
+  const c10::FunctionSchema* schema = node->kind().is_aten() ? node->maybeSchema() : nullptr;
+  if (!schema || node->kind() == kCpu || node->kind() == kCuda) {
+    return nullptr;
   }
   const auto at = schema->argumentIndexWithName("device");
-  return node->kind().is_aten() && at && node->inputs().size() > static_cast<size_t>(*at) &&
-         !node->input(*at)->mustBeNone() && node->input(*at)->node()->kind() != prim::device;
+  if (at && node->inputs().size() > static_cast<size_t>(*at) && !node->input(*at)->mustBeNone()) {
+    return nullptr;
+  }
+  const Value* only = nullptr;
+  for (const Value* input : node->inputs()) {
+    if (is_plain(input->type()) || input->type()->isSubtypeOf(*c10::ListType::ofInts())) {
+      continue;
+    }
+    if (only || !is_tensor(input)) {
+      return nullptr;
+    }
+    only = input;
+  }
+  return only;
 }
 
-// The one device that all weights are on, where nothing is moved.
-std::optional<c10::DeviceType> device_of_weights(Graph& graph) {
-  std::unordered_set<c10::DeviceType> devices;
-  const auto add = [&](const at::Tensor& tensor) {
-    if (tensor.defined() && tensor.dim() > 0) {
-      devices.insert(tensor.device().type());
+// The inputs that have to be on a device: whichever way the graph goes they meet a tensor that is
+// there, in an operator that takes one device.
+std::unordered_map<const Value*, c10::DeviceType> devices_of_inputs(Graph& graph,
+                                                                    const Facts& facts) {
+  std::unordered_map<const Value*, c10::DeviceType> found;
+  for (const Node* node : graph.nodes()) {
+    if (!takes_one_device(node)) {
+      continue;
     }
-  };
-  for (Node* node : all_nodes(graph)) {
-    if (moves(node)) {
-      return std::nullopt;
+    std::optional<c10::DeviceType> device;
+    for (const Value* operand : node->inputs()) {
+      const Fact fact = facts.of(operand);
+      device = fact.dims == Dims::some && fact.device ? fact.device : device;
     }
-    const auto constant = node->kind() == prim::Constant ? toIValue(node->output()) : std::nullopt;
-    if (constant && constant->isTensor()) {
-      add(constant->toTensor());
-    } else if (constant && constant->isTensorList()) {
-      for (const at::Tensor& tensor : constant->toTensorVector()) {
-        add(tensor);
+    for (const Value* operand : node->inputs()) {
+      const Value* from = operand;
+      while (from && from->node()->kind() != prim::Param) {
+        from = whose_device(from->node());
+      }
+      if (device && from && from->owningGraph() == &graph) {
+        found.emplace(from, *device);
       }
     }
   }
-  return devices.size() == 1 ? std::optional(*devices.begin()) : std::nullopt;
+  return found;
 }
 
 // The operands of which one has to have the dtype of the node's result.
@@ -75,8 +92,6 @@ std::vector<size_t> same_as_result(const Node* node) {
   }
   return seen->dtypes[0].of;
 }
-
-bool is_tensor(const Value* value) { return value->type()->kind() == c10::TypeKind::TensorType; }
 
 // Notes the graph's inputs from which `value` has its dtype.
 void follow(const Value* value, std::unordered_set<const Value*>& found) {
@@ -119,18 +134,20 @@ std::vector<Known> expected_inputs(const std::shared_ptr<Graph>& graph) {
   const auto nodes = all_nodes(*graph);
   const bool has_casts = std::any_of(nodes.begin(), nodes.end(),
                                      [](const Node* node) { return node->kind() == ops::cast; });
-  const auto device = has_casts ? device_of_weights(*graph) : std::nullopt;
-  if (!device) {
+  if (!has_casts) {
     return {};
   }
-  std::vector<Known> inputs;
-  for (const Value* input : graph->inputs()) {
-    inputs.push_back(is_tensor(input) ? Known::of_tensor({DTypes::any(), device, Dims::unknown})
-                                      : Known{});
+  std::vector<Known> inputs(graph->inputs().size());
+  const auto devices = devices_of_inputs(*graph, find_facts(graph, inputs));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const auto device = devices.find(graph->inputs()[i]);
+    if (is_tensor(graph->inputs()[i]) && device != devices.end()) {
+      inputs[i] = Known::of_tensor({DTypes::any(), device->second, Dims::unknown});
+    }
   }
   const auto eligible = eligible_inputs(*graph, find_facts(graph, inputs));
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (eligible.count(graph->inputs()[i])) {
+    if (inputs[i].kind == Known::tensor && eligible.count(graph->inputs()[i])) {
       inputs[i].fact.dtypes = cast_by_autocast();
     }
   }

@@ -3,9 +3,9 @@
 // For an artefact that is frozen without examples. Its weights are constants, so much is known of
 // its inputs all the same:
 //
-//   - Where all weights are on one device, and the graph moves nothing between devices, tensors
-//   that
-//     come in are on that device.
+//   - A product and a lookup in a table raise if their operands are on different devices
+//     (results.h: takes_one_device). Where one of them is a weight, an input that gets there
+//     whichever way the graph goes, through operators that take no other tensor, is on its device.
 //   - A linear layer or convolution in a scope raises if its operands have different dtypes. Its
 //     weight is reduced, so its input has to be one that autocast casts: float32, bfloat16 or
 //     float16. So has an input of the graph that gets there whichever way the graph goes, through

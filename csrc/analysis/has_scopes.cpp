@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "analysis/hidden_calls.h"
 #include "core/graphs.h"
 
 namespace jit_amp {
@@ -72,6 +73,9 @@ bool HasScopes::look(Graph& graph) {
     if (node->kind() == prim::CreateObject) {  // which may be called through an interface
       const auto cls = node->output()->type()->cast<c10::ClassType>();
       return !cls || is_autocast_class(cls) || methods(*cls);
+    }
+    if (GraphFunction* callee = hidden_callee(node)) {
+      return (*this)(*callee);
     }
     if (node->kind() == prim::Enter) {
       return is_autocast_class(node->input()->type());

@@ -39,14 +39,15 @@ Value* Modules::outside(const Value* value) const {
 }
 
 std::pair<ObjectPtr, std::string> Modules::find(const Value* value) const {
-  if (!self_ || !value->type()->is_module() || value->type()->kind() != TypeKind::ClassType) {
+  if (!value->type()->is_module() || value->type()->kind() != TypeKind::ClassType) {
     return {nullptr, ""};
   }
   if (const Value* outer = outside(value)) {
     return find(outer);
   }
-  if (value == value->owningGraph()->inputs()[0] && !forks_.count(value->owningGraph())) {
-    return {self_, ""};
+  if (value->node() == value->owningGraph()->param_node()) {
+    const bool is_given = value->offset() < given_.size() && !forks_.count(value->owningGraph());
+    return {is_given ? given_[value->offset()] : nullptr, ""};
   }
   if (value->node()->kind() != prim::GetAttr) {
     return {nullptr, ""};

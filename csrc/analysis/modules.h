@@ -13,23 +13,28 @@
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 namespace jit_amp {
 
 // The modules in a graph that runs on `self`, its first input.
 class Modules {
  public:
-  explicit Modules(torch::jit::ObjectPtr self) : self_(std::move(self)) {}
+  explicit Modules(torch::jit::ObjectPtr self) : given_{std::move(self)} {}
+  // The same, where other inputs are modules too: a trace hands those over that several modules
+  // share. `given` has what each input is, null for what is no module or not known.
+  explicit Modules(std::vector<torch::jit::ObjectPtr> given) : given_(std::move(given)) {}
 
   // To be called before anything in the fork's subgraph is asked for.
   void enter(torch::jit::Node* fork);
   // The operand of a fork that `value` is in its subgraph; null if it is none.
   torch::jit::Value* outside(const torch::jit::Value* value) const;
-  // The module that `value` is, null where that cannot be known, and how `self` writes it: "a.b.".
+  // The module that `value` is, null where that cannot be known, and how the input that it is read
+  // from writes it: "a.b.".
   std::pair<torch::jit::ObjectPtr, std::string> find(const torch::jit::Value* value) const;
 
  private:
-  torch::jit::ObjectPtr self_;
+  std::vector<torch::jit::ObjectPtr> given_;
   std::unordered_map<const torch::jit::Graph*, torch::jit::Node*> forks_;
 };
 

@@ -42,14 +42,19 @@ int8_t dtype_named(const std::string& name) {
   TORCH_CHECK(false, "jit_amp: no dtype is called '", name, "' in observed.inc");
 }
 
-// "?", "asked", "default", "promote", "promote_tensors", "Bool", "=012"; "~" before it: for floats.
+// "?", "default", "promote", "promote_tensors", "Bool", "=012"; "~" before it: for floats; "asked|"
+// before all: where the call gives a dtype, the result has it.
 DtypeRule dtype_rule(std::string text) {
   DtypeRule rule;
+  if (constexpr std::string_view kAsked = "asked|"; text.starts_with(kAsked)) {
+    rule.heeds_dtype = true;
+    text.erase(0, kAsked.size());
+  }
   if (text[0] == '~') {
     rule.floats_only = true;
     text.erase(0, 1);
   }
-  if (text == "?" || text == "-" || text == "asked") {
+  if (text == "?" || text == "-") {
     return rule;
   }
   if (text[0] == '=') {

@@ -26,6 +26,7 @@ struct DtypeRule {
     standard,         // torch.get_default_dtype()
   } kind = unknown;
   bool floats_only = false;  // where the first tensor operand is of floating point
+  bool heeds_dtype = false;  // an argument `dtype` that is given is the result's, whatever else
   std::vector<size_t> of;
   int8_t dtype = 0;
 };

@@ -6,13 +6,13 @@
 
 #include <atomic>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "analysis/observed.h"
 #include "core/dialect.h"
+#include "core/forks.h"
 
 namespace jit_amp {
 namespace {
@@ -74,7 +74,7 @@ Reach reach_of(const c10::OperatorName& name, c10::DeviceType device) {
 }
 
 // Policies that users stated, by operator name (with or without overload) and device.
-std::mutex stated_mutex;
+Lock stated_lock;
 std::atomic<uint64_t> stated_version{0};
 std::map<std::pair<std::string, c10::DeviceType>, Policy>& stated() {
   static auto& policies = *new std::map<std::pair<std::string, c10::DeviceType>, Policy>;
@@ -82,7 +82,7 @@ std::map<std::pair<std::string, c10::DeviceType>, Policy>& stated() {
 }
 
 std::optional<Policy> stated_for(const c10::OperatorName& name, c10::DeviceType device) {
-  const std::lock_guard<std::mutex> lock(stated_mutex);
+  const std::lock_guard lock(stated_lock);
   for (const auto& spelling : {toString(name), name.name}) {
     if (auto found = stated().find({spelling, device}); found != stated().end()) {
       return found->second;
@@ -152,7 +152,7 @@ Policy policy_of(const Node* node, c10::DeviceType device) {
 
 bool is_stated(const Node* node) {
   const c10::FunctionSchema* schema = node->maybeSchema();
-  const std::lock_guard<std::mutex> lock(stated_mutex);
+  const std::lock_guard lock(stated_lock);
   return schema && std::any_of(stated().begin(), stated().end(), [&](const auto& row) {
            const auto& name = schema->operator_name();
            return row.first.first == name.name || row.first.first == toString(name);
@@ -188,13 +188,13 @@ Policy policy_of(const c10::FunctionSchema& schema, c10::DeviceType device) {
 }
 
 void state_policy(const std::string& name, c10::DeviceType device, Policy policy) {
-  const std::lock_guard<std::mutex> lock(stated_mutex);
+  const std::lock_guard lock(stated_lock);
   stated()[{name, device}] = policy;
   ++stated_version;
 }
 
 std::optional<Policy> forget_policy(const std::string& name, c10::DeviceType device) {
-  const std::lock_guard<std::mutex> lock(stated_mutex);
+  const std::lock_guard lock(stated_lock);
   const auto found = stated().find({name, device});
   if (found == stated().end()) {
     return std::nullopt;

@@ -1,6 +1,7 @@
 #include "analysis/promotion.h"
 
 #include <ATen/native/TypeProperties.h>
+#include <ATen/ops/empty.h>
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <utility>
@@ -14,27 +15,35 @@ using c10::TypeKind;
 // More ways in which operands may come are not tried one by one.
 constexpr size_t kMostCombinations = 512;
 
-// c10's type promotion of one choice of dtypes and dimensions.
+// A tensor to ask with: nothing is in it.
+at::Tensor sample(c10::ScalarType dtype, Dims dims) {
+  return dims == Dims::some ? at::empty({0}, dtype) : at::empty({}, dtype);
+}
+
+// PyTorch's own type promotion of one choice of dtypes and dimensions. A number with a fraction
+// counts as the default dtype, and an imaginary one as the complex dtype that belongs to it: those
+// of the process that runs the program, so each that there may be is asked.
 DTypes promote_one(const std::vector<std::pair<c10::ScalarType, Dims>>& tensors,
                    const std::vector<c10::ScalarType>& numbers) {
   at::native::ResultTypeState state;
-  const auto add = [](c10::ScalarType& result, c10::ScalarType dtype) {
-    result = result == c10::ScalarType::Undefined ? dtype : c10::promoteTypes(result, dtype);
-  };
-  bool is_floating = false;
   for (const auto& [dtype, dims] : tensors) {
-    add(dims == Dims::some ? state.dimResult : state.zeroResult, dtype);
-    is_floating |= c10::isFloatingType(dtype) || c10::isComplexType(dtype);
+    state = at::native::update_result_type_state(sample(dtype, dims), state);
   }
-  bool has_floating_number = false;
-  for (const c10::ScalarType dtype : numbers) {
-    add(state.wrappedResult, dtype);
-    has_floating_number |= c10::isFloatingType(dtype);
+  std::optional<DTypes> results;
+  for (const c10::ScalarType standard : default_dtypes().list()) {
+    state.wrappedResult = c10::ScalarType::Undefined;
+    for (const c10::ScalarType dtype : numbers) {
+      const c10::ScalarType as = c10::isComplexType(dtype)    ? c10::toComplexType(standard)
+                                 : c10::isFloatingType(dtype) ? standard
+                                                              : dtype;
+      state.wrappedResult = state.wrappedResult == c10::ScalarType::Undefined
+                                ? as
+                                : c10::promoteTypes(state.wrappedResult, as);
+    }
+    const DTypes result = DTypes::only(at::native::result_type(state));
+    results = results ? *results | result : result;
   }
-  if (has_floating_number && !is_floating) {
-    return default_dtypes();
-  }
-  return DTypes::only(at::native::result_type(state));
+  return *results;
 }
 
 // All results of type promotion over everything that the operands may be.

@@ -1,8 +1,8 @@
 // promotion: PyTorch's type promotion, of operands of which not all is known.
 //
-// The rule is c10's (at::native::result_type): by category, and tensors without dimensions count
-// less than those with, numbers less than both. Where an operand may have several dtypes, or may
-// have dimensions or not, every choice is asked, and the result is all that can come of it.
+// PyTorch is asked (at::native::result_type), and no rule of it is written here. Where an operand
+// may have several dtypes, or may have dimensions or not, every choice is asked, and the result is
+// all that can come of it.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "analysis/observed.h"
+#include "analysis/policy.h"
 #include "analysis/promotion.h"
 #include "core/dialect.h"
 
@@ -159,11 +160,15 @@ class Results {
   }
 
   DTypes dtypes(Node* node, const c10::FunctionSchema& schema, size_t index) const {
+    const Observed* seen = observed(schema.operator_name());
+    const bool is_seen = seen && index < seen->dtypes.size();
     if (const auto at = position(schema, "dtype"); at && *at < node->inputs().size()) {
       Value* dtype = node->input(*at);
       if (!dtype->mustBeNone()) {
         const bool may_be_none = dtype->type()->kind() == TypeKind::OptionalType;
-        return may_be_none && !number_of(dtype) ? DTypes::any() : asked(dtype);
+        return !is_seen || !seen->dtypes[index].heeds_dtype || (may_be_none && !number_of(dtype))
+                   ? DTypes::any()
+                   : asked(dtype);
       }
     }
     if (is_move(node)) {  // TorchScript's own overloads of these have no row
@@ -171,9 +176,7 @@ class Results {
       const auto facts = tensors_at(node, other.value_or(0));
       return facts.size() == 1 ? facts[0].dtypes : DTypes::any();
     }
-    const Observed* seen = observed(schema.operator_name());
-    return seen && index < seen->dtypes.size() ? by_rule(node, schema, seen->dtypes[index])
-                                               : DTypes::any();
+    return is_seen ? by_rule(node, schema, seen->dtypes[index]) : DTypes::any();
   }
 
   DTypes by_rule(Node* node, const c10::FunctionSchema& schema, const DtypeRule& rule) const {
@@ -255,9 +258,25 @@ class Results {
       return operands.size() == 2 ? operands[1].device : std::nullopt;
     }
     const auto first = operands[0].device;
-    const bool same = std::all_of(operands.begin(), operands.end(),
-                                  [&](const Fact& fact) { return fact.device == first; });
-    return same ? first : std::nullopt;
+    if (std::all_of(operands.begin(), operands.end(),
+                    [&](const Fact& fact) { return fact.device == first; })) {
+      return first;
+    }
+    if (!takes_one_device(node) && !promotes(schema)) {
+      return std::nullopt;
+    }
+    // One without dimensions may be on the CPU whatever the others are on.
+    const auto found = std::find_if(operands.begin(), operands.end(), [](const Fact& fact) {
+      return fact.dims == Dims::some && fact.device;
+    });
+    return found == operands.end() ? std::nullopt : found->device;
+  }
+
+  static bool promotes(const c10::FunctionSchema& schema) {
+    const Observed* seen = observed(schema.operator_name());
+    return seen && std::any_of(seen->dtypes.begin(), seen->dtypes.end(), [](const DtypeRule& rule) {
+             return rule.kind == DtypeRule::promote || rule.kind == DtypeRule::promote_tensors;
+           });
   }
 
   Dims dims(Node* node, const c10::FunctionSchema& schema, size_t index) const {
@@ -336,6 +355,20 @@ class Results {
 };
 
 }  // namespace
+
+bool takes_one_device(const Node* node) {
+  const c10::FunctionSchema* schema = node->kind().is_aten() ? node->maybeSchema() : nullptr;
+  if (!schema) {
+    return false;
+  }
+  if (node->kind() == aten::embedding || policy_of(*schema, c10::kCUDA) == Policy::lower) {
+    return true;
+  }
+  const Observed* seen = observed(schema->operator_name());
+  return seen && std::any_of(seen->dtypes.begin(), seen->dtypes.end(), [](const DtypeRule& rule) {
+           return rule.kind == DtypeRule::promote || rule.kind == DtypeRule::promote_tensors;
+         });
+}
 
 Known cast_result(const Node* cast, const Facts& facts) {
   return Results(facts).cast(facts.known(cast->input(0)), cast);

@@ -1,9 +1,9 @@
 // results: what an operator gives, from what is known of its operands.
 //
 // For an operator of ATen the answer is its row in observed.inc: the dtype of an operand, type
-// promotion or one dtype, and whether the result has dimensions; a dtype or device that the call
-// gives stands. For `jit_amp::cast` it is the meaning of the cast. Of what has no row nothing is
-// known.
+// promotion or one dtype, and whether the result has dimensions; a device that the call gives
+// stands, and a dtype where the row says so. For `jit_amp::cast` it is the meaning of the cast. Of
+// what has no row nothing is known.
 //
 // Looks at one node, and changes nothing.
 #pragma once
@@ -13,6 +13,11 @@
 #include "analysis/facts.h"
 
 namespace jit_amp {
+
+// Whether the operator raises where tensors among its operands are on different devices: products,
+// and lookups in a table. Arithmetic takes one without dimensions from the CPU, and an index may be
+// there too.
+bool takes_one_device(const torch::jit::Node* node);
 
 // The result of a `jit_amp::cast`.
 Known cast_result(const torch::jit::Node* cast, const Facts& facts);

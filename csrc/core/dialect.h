@@ -16,8 +16,8 @@
 //       Raises where an attribute that a scope rests on has changed since the call began.
 //   jit_amp::carried(t(a -> *) x) -> t(*)
 //       x itself; core/loops.h.
-//   jit_amp::loop_done() -> ()
-//       Nothing; core/loops.h.
+//   jit_amp::block_done() -> ()
+//       Nothing; passes/for_interpreter.h.
 //   jit_amp::ambient_dtype(str device) -> int
 //       torch.get_autocast_dtype(device) in the calling thread.
 //   jit_amp::enter_scope(str device, str[] devices, bool[] enabled, int[] dtypes,
@@ -42,6 +42,8 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <string>
+
 namespace jit_amp::ops {
 
 inline const c10::Symbol cast = c10::Symbol::fromQualString("jit_amp::cast");
@@ -51,7 +53,7 @@ inline const c10::Symbol known_device = c10::Symbol::fromQualString("jit_amp::kn
 inline const c10::Symbol fail = c10::Symbol::fromQualString("jit_amp::fail");
 inline const c10::Symbol unchanged = c10::Symbol::fromQualString("jit_amp::unchanged");
 inline const c10::Symbol carried = c10::Symbol::fromQualString("jit_amp::carried");
-inline const c10::Symbol loop_done = c10::Symbol::fromQualString("jit_amp::loop_done");
+inline const c10::Symbol block_done = c10::Symbol::fromQualString("jit_amp::block_done");
 inline const c10::Symbol ambient_dtype = c10::Symbol::fromQualString("jit_amp::ambient_dtype");
 inline const c10::Symbol enter_scope = c10::Symbol::fromQualString("jit_amp::enter_scope");
 inline const c10::Symbol exit_scope = c10::Symbol::fromQualString("jit_amp::exit_scope");
@@ -87,6 +89,14 @@ inline const c10::Symbol instead_of = c10::Symbol::attr("instead_of");
 // was recorded.
 inline const c10::Symbol of_autocast = c10::Symbol::attr("of_autocast");
 inline constexpr int64_t of_the_operator = -1;
+
+// Whether the node asks for autocast's state by an operator that jit_amp registers in `aten::`
+// (runtime/kernels.cpp), and that no other process has.
+inline bool is_question_of_ours(const torch::jit::Node* node) {
+  const std::string name = node->kind().is_aten() ? node->kind().toUnqualString() : "";
+  return name == "get_autocast_cpu_dtype" || name == "get_autocast_gpu_dtype" ||
+         (name == "is_autocast_enabled" && !node->inputs().empty());
+}
 
 inline bool is_scoped(const torch::jit::Node* node) {
   return node->kind() == scoped || node->kind() == scoped_effect;

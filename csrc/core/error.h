@@ -18,6 +18,7 @@ namespace jit_amp {
 
 struct AutocastError : std::runtime_error {
   using std::runtime_error::runtime_error;
+  static constexpr const char* kPythonName = "jit_amp.AutocastError";
 };
 
 enum class Refusal : uint8_t {

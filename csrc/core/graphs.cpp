@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 #include <regex>
 #include <unordered_set>
 
 #include "core/dialect.h"
+#include "core/forks.h"
 
 namespace jit_amp {
 namespace {
@@ -19,8 +19,8 @@ using namespace torch::jit;
 // gone before ours at exit.
 CompilationUnit& unit(const std::string& source) {
   static auto& units = *new std::map<std::string, std::unique_ptr<CompilationUnit>>;
-  static std::mutex mutex;
-  const std::lock_guard<std::mutex> lock(mutex);
+  static auto& lock = *new Lock;
+  const std::lock_guard held(lock);
   auto& compiled = units[source];
   if (!compiled) {
     compiled = std::make_unique<CompilationUnit>(source);

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
-#include <mutex>
+
+#include "core/forks.h"
 
 namespace jit_amp {
 namespace {
@@ -11,7 +12,7 @@ namespace {
 using namespace torch::jit;
 // By address, with what tells that the address is still the same object's.
 struct Ignored {
-  std::mutex mutex;
+  Lock lock;
   std::map<const Graph*, std::pair<std::weak_ptr<Graph>, Ignoring>> functions;
   std::map<std::pair<const c10::ivalue::Object*, std::string>,
            std::pair<c10::weak_intrusive_ptr<c10::ivalue::Object>, Ignoring>>
@@ -34,7 +35,7 @@ void forget_dead(Map& map) {
 }  // namespace
 
 void ignore(const std::shared_ptr<Graph>& function, const std::optional<Ignoring>& how) {
-  const std::lock_guard<std::mutex> lock(all().mutex);
+  const std::lock_guard lock(all().lock);
   forget_dead(all().functions);
   all().functions.erase(function.get());
   if (how) {
@@ -45,7 +46,7 @@ void ignore(const std::shared_ptr<Graph>& function, const std::optional<Ignoring
 
 void ignore(const ObjectPtr& module, const std::string& method,
             const std::optional<Ignoring>& how) {
-  const std::lock_guard<std::mutex> lock(all().mutex);
+  const std::lock_guard lock(all().lock);
   forget_dead(all().methods);
   const std::pair key(static_cast<const c10::ivalue::Object*>(module.get()), method);
   all().methods.erase(key);
@@ -59,7 +60,7 @@ std::optional<Ignoring> ignored(const GraphFunction& function, const ObjectPtr& 
   if (ignored_version() == 0) {
     return std::nullopt;
   }
-  const std::lock_guard<std::mutex> lock(all().mutex);
+  const std::lock_guard lock(all().lock);
   if (module) {
     const auto found = all().methods.find({module.get(), function.name()});
     return found == all().methods.end() || found->second.first.expired()
@@ -76,7 +77,7 @@ bool any_ignored(const c10::ClassType& cls, const std::string& method) {
   if (ignored_version() == 0) {
     return false;
   }
-  const std::lock_guard<std::mutex> lock(all().mutex);
+  const std::lock_guard lock(all().lock);
   return std::any_of(all().methods.begin(), all().methods.end(), [&](const auto& known) {
     const auto module = known.second.first.lock();
     return module && known.first.second == method && module->type().get() == &cls;
@@ -85,7 +86,7 @@ bool any_ignored(const c10::ClassType& cls, const std::string& method) {
 
 void copy_ignored(const GraphFunction& from, const GraphFunction& to) {
   if (const auto how = ignored(from, nullptr)) {
-    const std::lock_guard<std::mutex> lock(all().mutex);
+    const std::lock_guard lock(all().lock);
     all().functions.try_emplace(to.graph().get(), to.graph(), *how);
   }
 }
@@ -97,7 +98,7 @@ void copy_ignored(const Module& from, const Module& to) {
   for (const Method& method : from.get_methods()) {
     const auto* function = tryToGraphFunction(method.function());
     if (const auto how = function ? ignored(*function, from._ivalue()) : std::nullopt) {
-      const std::lock_guard<std::mutex> lock(all().mutex);
+      const std::lock_guard lock(all().lock);
       all().methods.try_emplace({to._ivalue().get(), method.name()},
                                 c10::weak_intrusive_ptr<c10::ivalue::Object>(to._ivalue()), *how);
     }

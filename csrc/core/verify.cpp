@@ -35,7 +35,7 @@ std::set<c10::Symbol> allowed(Phase phase) {
     case Phase::lowered:
     case Phase::runnable:
       found = lowered;
-      found.insert({ops::ambient_dtype, ops::loop_done, ops::enter_scope, ops::exit_scope,
+      found.insert({ops::ambient_dtype, ops::block_done, ops::enter_scope, ops::exit_scope,
                     ops::explain_begin, ops::explain_end});
       break;
     case Phase::exported:
@@ -103,6 +103,9 @@ void verify(Graph& graph, Phase phase, const std::string& pass) {
   for (Node* node : all_nodes(graph)) {
     if (is_of_dialect(node) && !operators.count(node->kind())) {
       fail(node, phase, pass, "an operator of another phase");
+    }
+    if (phase >= Phase::exported && ops::is_question_of_ours(node)) {
+      fail(node, phase, pass, "an operator that only jit_amp registers");
     }
     if (phase > Phase::flat) {
       for (const Value* value : node->outputs()) {

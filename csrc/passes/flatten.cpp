@@ -7,6 +7,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "analysis/has_scopes.h"
+#include "analysis/hidden_calls.h"
 #include "analysis/modules.h"
 #include "core/error.h"
 #include "core/graphs.h"
@@ -76,6 +78,35 @@ void check_reaches(const Node* node) {
   }
 }
 
+// `with` of an object becomes calls of its methods, where autocast makes a difference to them.
+Node* as_call(Node* node) {
+  GraphFunction* callee = hidden_callee(node);
+  if (!callee || !concerns_autocast(*callee)) {
+    return node;
+  }
+  if (node->kind() != prim::Enter && node->kind() != prim::Exit) {
+    HasScopes has_scopes;
+    if (has_scopes(*callee)) {
+      throw refusal(Refusal::hidden_scope, node, {callee->qualname().qualifiedName()});
+    }
+    return node;
+  }
+  Graph* graph = node->owningGraph();
+  const WithInsertPoint here(node);
+  std::vector<Value*> inputs{node->input(0)};
+  while (inputs.size() <
+         callee->getSchema().arguments().size()) {  // the exception, if there is one
+    inputs.push_back(graph->insertConstant(c10::IValue()));
+  }
+  Node* call = graph->insertNode(graph->create(prim::CallMethod, inputs, 1));
+  call->s_(attr::name, callee->name());
+  call->copyMetadata(node);
+  call->output()->setType(callee->getSchema().returns().at(0).type());
+  node->output()->replaceAllUsesWith(call->output());
+  node->destroy();
+  return call;
+}
+
 // Every scope of the graph becomes `enabled=False`.
 void switch_off_scopes(Graph& graph) {
   for (Node* node : all_nodes(graph)) {
@@ -93,7 +124,8 @@ void switch_off_scopes(Graph& graph) {
   }
 }
 
-// Inlines calls depth first; each callee is flattened once per module however often it is called.
+// Inlines calls depth first; each callee is flattened once for the modules that it is called with,
+// however often it is called.
 class Flattener {
  public:
   // `is_final`: the module behind an interface is the one that is there now.
@@ -103,8 +135,10 @@ class Flattener {
     }
   }
 
-  std::shared_ptr<Graph> body(GraphFunction& function, const ObjectPtr& self, const Node* call) {
-    const Key key(&function, self.get());
+  // `given`: the module that each input is, null for what is no module or not known.
+  std::shared_ptr<Graph> body(GraphFunction& function, const std::vector<ObjectPtr>& given,
+                              const Node* call) {
+    const Key key(&function, given);
     if (auto done = done_.find(key); done != done_.end()) {
       return done->second;
     }
@@ -113,9 +147,9 @@ class Flattener {
     }
     function.ensure_defined();
     auto graph = function.graph()->copy();
-    Modules modules(self);
+    Modules modules(given);
     inline_calls(graph->block(), modules);
-    if (const auto how = ignored(function, self)) {
+    if (const auto how = ignored(function, given.empty() ? nullptr : given[0])) {
       if (how->scopes) {
         switch_off_scopes(*graph);
       }
@@ -127,12 +161,13 @@ class Flattener {
   }
 
  private:
-  using Key = std::pair<GraphFunction*, c10::ivalue::Object*>;
+  using Key = std::pair<GraphFunction*, std::vector<ObjectPtr>>;
 
   void inline_calls(Block* block, Modules& modules) {
     std::vector<Node*> nodes(block->nodes().begin(), block->nodes().end());
     for (Node* node : nodes) {
       check_form(node);
+      node = as_call(node);
       for (Block* inner : node->blocks()) {
         inline_calls(inner, modules);
       }
@@ -152,12 +187,15 @@ class Flattener {
       }
       if (GraphFunction* callee = tryToGraphFunction(node)) {
         const bool is_method = node->kind() == prim::CallMethod;
-        const auto module = is_method ? modules.find(node->input(0)).first : nullptr;
-        if (is_method && !module &&
+        std::vector<ObjectPtr> given;
+        for (size_t i = is_method ? 0 : 1; i < node->inputs().size(); ++i) {
+          given.push_back(modules.find(node->input(i)).first);
+        }
+        if (is_method && !given[0] &&
             any_ignored(*node->input(0)->type()->expect<c10::ClassType>(), callee->name())) {
           throw refusal(Refusal::ignored_at_run_time, node);
         }
-        auto graph = body(*callee, module, node);
+        auto graph = body(*callee, given, node);
         if (!fit(node, is_method ? 0 : 1, *graph)) {
           throw malformed(node);
         }
@@ -193,7 +231,7 @@ class Flattener {
 
 std::shared_ptr<torch::jit::Graph> flatten(torch::jit::GraphFunction& function,
                                            const torch::jit::ObjectPtr& self, bool is_final) {
-  return Flattener(self, is_final).body(function, self, nullptr);
+  return Flattener(self, is_final).body(function, {self}, nullptr);
 }
 
 }  // namespace jit_amp

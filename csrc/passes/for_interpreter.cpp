@@ -12,11 +12,11 @@ namespace {
 
 using namespace torch::jit;
 
-bool keep_loops_apart(Graph& graph) {
+bool keep_blocks_apart(Graph& graph) {
   bool changed = false;
   for (Node* node : all_nodes(graph)) {
-    if (node->kind() == prim::Loop && node->outputs().size() == 1) {
-      node->owningGraph()->create(ops::loop_done, 0)->insertAfter(node);
+    if (!node->blocks().empty() && node->outputs().size() == 1) {
+      node->owningGraph()->create(ops::block_done, 0)->insertAfter(node);
       changed = true;
     }
   }
@@ -66,7 +66,7 @@ bool keep_tasks_whole(Graph& graph) {
 
 bool for_interpreter(Graph& graph) {
   bool changed = unmark_loops(graph);
-  changed |= keep_loops_apart(graph);
+  changed |= keep_blocks_apart(graph);
   changed |= keep_tasks_whole(graph);
   return changed;
 }

@@ -4,9 +4,8 @@
 // what the graph does:
 //
 //   - It runs a node whose only result has one use when it comes to that use (can_emit_inline.h).
-//   If
-//     the node is a loop, the use's other operands may by then have been moved away, and with them
-//     what the loop's body reads. `jit_amp::loop_done` after the loop prevents that.
+//     By then the use's other operands may have been moved away, and with them what a block of the
+//     node reads. `jit_amp::block_done` after each loop and each branch prevents that.
 //   - It hands a forked task to an executor of PyTorch's choice, which differentiates parts of the
 //     task itself. So a task becomes one `jit_amp::scoped_effect`, which runs what was in it. Not a
 //     task that forks or waits itself: it would keep a thread waiting.

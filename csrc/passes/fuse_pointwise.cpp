@@ -239,8 +239,15 @@ class Fuser {
     };
     const auto insert = [&](Symbol what, Value* of) { return graph_.insert(what, {of}); };
     const auto dtype = static_cast<int64_t>(weight.scalar_type());
-    std::vector<Value*> all{equal(insert(prim::dtype, x), dtype),
-                            insert(aten::__not__, insert(prim::requires_grad, x))};
+    std::vector<Value*> all;
+    const auto ask_of = [&](Value* tensor) {
+      all.push_back(equal(insert(prim::dtype, tensor), dtype));
+      all.push_back(insert(aten::__not__, insert(prim::requires_grad, tensor)));
+      all.push_back(insert(Symbol::prim("is_cpu"), tensor));
+      all.push_back(equal(insert(prim::layout, tensor), static_cast<int64_t>(at::kStrided)));
+      all.push_back(insert(aten::__not__, insert(Symbol::prim("is_nested"), tensor)));
+    };
+    ask_of(x);
     if (fusion.layer->kind() == aten::conv2d) {
       all.push_back(equal(insert(aten::dim, x), weight.dim()));
     }
@@ -250,8 +257,7 @@ class Fuser {
                                          size(-1)};
       Node* list = graph_.insertNode(graph_.createList(c10::IntType::get(), expected));
       all.push_back(equal(insert(aten::size, other), list->output()));
-      all.push_back(equal(insert(prim::dtype, other), dtype));
-      all.push_back(insert(aten::__not__, insert(prim::requires_grad, other)));
+      ask_of(other);
     }
     Value* fits = is_supported(weight.scalar_type());
     for (Value* each : all) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <unordered_set>
 
+#include "analysis/hidden_calls.h"
 #include "analysis/policy.h"
 #include "core/dialect.h"
 #include "core/error.h"
@@ -94,6 +95,9 @@ std::optional<Plan> decide(Node* node, const State& state, const State& entry, P
   }
   // Calls see the state even where it is off: its dtype can be asked for.
   plan.opaque |= is_call(node) && state != entry;
+  if (GraphFunction* callee = hidden_callee(node)) {
+    plan.opaque |= (state.active() || entry.active()) && concerns_autocast(*callee);
+  }
   if (plan.opaque || plan.cpu != Policy::untouched || plan.cuda != Policy::untouched) {
     return plan;
   }

@@ -1,13 +1,11 @@
 #include "passes/own_constants.h"
 
 #include <ATen/ATen.h>
-#include <torch/csrc/jit/ir/alias_analysis.h>
-
 #include <unordered_map>
 #include <unordered_set>
 
+#include "core/copies.h"
 #include "core/graphs.h"
-#include "core/loops.h"
 
 namespace jit_amp {
 namespace {
@@ -33,28 +31,21 @@ at::Tensor copy_of(const at::Tensor& tensor) {
 }  // namespace
 
 void own_constants(const std::vector<std::shared_ptr<Graph>>& methods, const Module& module) {
-  c10::IValue::HashAliasedIValues given;
-  c10::IValue(module._ivalue()).getSubValues(given);
   std::unordered_set<const void*> shared;
-  for (const c10::IValue& value : given) {
+  std::unordered_set<const void*> seen;
+  c10::IValue(module._ivalue()).visit([&](const c10::IValue& value) {
     if (value.isTensor() && value.toTensor().defined() && value.toTensor().has_storage()) {
       shared.insert(storage_of(value.toTensor()));
     }
-  }
+    return value.isPtrType() && !seen.insert(value.internalToPointer()).second;
+  });
   std::unordered_set<const void*> written;
   for (const auto& graph : methods) {
-    if (!may_write(graph->block())) {
-      continue;
-    }
-    mark_loops(*graph);
-    const AliasDb aliases(graph);
-    for (Node* node : all_nodes(*graph)) {
-      const at::Tensor* tensor = tensor_in(node);
-      if (tensor && aliases.hasWriters(node)) {
+    for (const Node* node : written_constants(graph)) {
+      if (const at::Tensor* tensor = tensor_in(node)) {
         written.insert(storage_of(*tensor));
       }
     }
-    unmark_loops(*graph);
   }
   std::unordered_map<const void*, at::Tensor> copies;
   for (const auto& graph : methods) {

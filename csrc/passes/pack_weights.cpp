@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
+#include "core/copies.h"
 #include "core/graphs.h"
 
 namespace jit_amp {
@@ -52,25 +54,60 @@ std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& function) {
   return nullptr;
 }
 
+// Whether all that a run does beside its result is done to what Copies copies, or to the random
+// state. Of operators that are not PyTorch's nobody knows.
+bool can_run(Graph& graph) {
+  const auto nodes = all_nodes(graph);
+  return std::all_of(nodes.begin(), nodes.end(), [](const Node* node) {
+    const auto kind = node->kind();
+    const bool is_pytorchs = kind.is_aten() || kind.is_prim() || is_pointwise(node) ||
+                             kind.ns() == Symbol::fromQualString(kLinear).ns();
+    if (kind == prim::Enter || kind == prim::Exit) {
+      const auto type = node->input(0)->type()->cast<c10::ClassType>();
+      return type && type->name()->qualifiedName().rfind("__torch__.torch.", 0) == 0;
+    }
+    return is_pytorchs && (!node->hasSideEffects() || kind == prim::RaiseException ||
+                           kind == prim::SetAttr || kind == aten::manual_seed);
+  });
+}
+
+// forward without what it prints.
+std::shared_ptr<Graph> silent_forward(const Module& module) {
+  auto graph = forward_of(module)->copy();
+  for (Node* node : all_nodes(*graph)) {
+    if (node->kind() == prim::Print || node->kind() == aten::warn) {
+      node->destroy();
+    }
+  }
+  return graph;
+}
+
 Seen seen_with(const Module& module, const Stack& example) {
   Seen found;
-  Stack stack{module._ivalue()};
-  for (const c10::IValue& argument : example) {
-    stack.push_back(argument.deepcopy());
+  Copies copies;
+  const auto graph = silent_forward(module);
+  Stack stack{copies.of(module._ivalue())};
+  for (const c10::IValue& argument : copies.of(example)) {
+    stack.push_back(argument);
+  }
+  copies.put_into(graph);
+  if (!copies.are_complete() || !can_run(*graph)) {
+    return {};
   }
   const at::NoGradGuard no_grad;
   const at::CallbackHandle handle = at::addThreadLocalCallback(
       at::RecordFunctionCallback(note).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
-  seen = &found;
+  Seen* const outer = std::exchange(seen, &found);
   struct Leave {
     at::CallbackHandle handle;
+    Seen* outer;
     ~Leave() {
-      seen = nullptr;
+      seen = outer;
       at::removeCallback(handle);
     }
-  } const leave{handle};
+  } const leave{handle, outer};
   try {
-    InterpreterState(Code(forward_of(module)->copy(), "forward")).run(stack);
+    InterpreterState(Code(graph, "forward")).run(stack);
   } catch (const std::exception&) {
     return {};  // a call with the example raises it again
   }
@@ -132,11 +169,14 @@ std::vector<Packable> packable_weights(const Module& frozen, const Stack& exampl
 }
 
 void use_packed(Module frozen, const std::vector<Packable>& packable, const Module& packed) {
-  constexpr const char* kName = "_packed";
-  frozen.register_module(kName, packed);
+  std::string name = "_packed";
+  while (frozen.hasattr(name) || frozen.find_method(name)) {
+    name += "_";
+  }
+  frozen.register_module(name, packed);
   const auto graph = forward_of(frozen);
   const WithInsertPoint start(*graph->nodes().begin());
-  Value* owner = graph->insertGetAttr(graph->inputs()[0], kName);
+  Value* owner = graph->insertGetAttr(graph->inputs()[0], name);
   Value* plain = graph->insertGetAttr(owner, "plain");
   Value* ready = graph->insertGetAttr(owner, "packed");
   std::unordered_map<const at::TensorImpl*, size_t> numbers;
@@ -183,6 +223,15 @@ void use_packed(Module frozen, const std::vector<Packable>& packable, const Modu
       use.user->replaceInput(use.offset, choice->output());
     }
     constant->destroy();
+  }
+}
+
+void unpack(const Module& module) {
+  for (Module each : module.modules()) {
+    const std::string type = each.type()->name()->qualifiedName();
+    if (type.find(".jit_amp._packed.") != std::string::npos && each.hasattr("packed")) {
+      each.setattr("packed", each.attr("plain"));
+    }
   }
 }
 

@@ -23,14 +23,20 @@ struct Packable {
   std::vector<int64_t> plan;
 };
 
-// The weights of forward that can be packed; none where the example raises. The module runs once
-// with the example, in a copy.
+// The weights of forward that can be packed; none where the example raises. forward runs once with
+// the example, without what it prints, on copies of all that it may write to; the caller keeps the
+// random state. None where it has operators that are not PyTorch's, which may do anything.
 std::vector<Packable> packable_weights(const torch::jit::Module& frozen,
                                        const torch::jit::Stack& example);
 
 // Makes forward take the weights from `packed`, a scripted _packed.Packed of `packable`, which
-// becomes a submodule. Must be done before the first call.
+// becomes a submodule: `_packed`, or with more underscores where that name is taken. Must be done
+// before the first call.
 void use_packed(torch::jit::Module frozen, const std::vector<Packable>& packable,
                 const torch::jit::Module& packed);
+
+// Has each such submodule of a module, which is the caller's own, give plain weights for the packed
+// ones.
+void unpack(const torch::jit::Module& module);
 
 }  // namespace jit_amp

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "analysis/hidden_calls.h"
 #include "analysis/inputs.h"
 #include "analysis/layout.h"
 #include "analysis/policy.h"
@@ -86,10 +87,19 @@ class Sealer {
     const auto& devices = scoped->ss(ops::devices);
     Node* inner = wrapped_node(scoped);
     const size_t first = state_inputs(scoped);
+    GraphFunction* hidden = hidden_callee(inner);
+    const bool runs_code = hidden && concerns_autocast(*hidden);
     for (size_t i = 0; i < devices.size(); ++i) {
       const auto device = c10::Device(devices[i]).type();
       const auto enabled = constant_as<bool>(scoped->input(2 * i));
-      if ((enabled && !*enabled) || policy_of(inner, device) == Policy::untouched) {
+      if (enabled && !*enabled) {
+        continue;
+      }
+      if (runs_code) {
+        throw refusal(Refusal::not_exportable, scoped,
+                      {inner->kind().toQualString(), devices[i], ""});
+      }
+      if (policy_of(inner, device) == Policy::untouched) {
         continue;
       }
       for (size_t k = first; k < scoped->inputs().size(); ++k) {

@@ -21,11 +21,13 @@
 #include "passes/fuse_pointwise.h"
 #include "passes/keep_addmm.h"
 #include "passes/keep_dim.h"
+#include "passes/keep_gradients.h"
 #include "passes/keep_in_place.h"
 #include "passes/keep_zero_dim.h"
 #include "passes/promote_operands.h"
 #include "passes/seal.h"
 #include "passes/share_parts.h"
+#include "passes/write_questions.h"
 #include "passes/write_strides.h"
 
 namespace jit_amp {
@@ -40,6 +42,8 @@ bool run_check_writes(Context& c) {
   check_writes(c.graph);
   return false;
 }
+
+bool run_write_questions(Context& c) { return write_questions(*c.graph); }
 
 bool run_unmark_loops(Context& c) { return unmark_loops(*c.graph); }
 
@@ -122,6 +126,8 @@ bool run_channels_last(Context& c) { return is_for_server(c) && channels_last(c.
 
 bool run_fuse_pointwise(Context& c) { return is_for_server(c) && fuse_pointwise(*c.graph); }
 
+bool run_keep_gradients(Context& c) { return keep_gradients(*c.graph); }
+
 bool run_keep_addmm(Context& c) { return keep_addmm(*c.graph); }
 
 bool run_functionalize(Context& c) {
@@ -150,6 +156,7 @@ const std::vector<Pass>& exporting() {
       {"check_freezable", run_check_freezable, Phase::lowered, Phase::lowered},
       {"check_writes", run_check_writes, Phase::lowered, Phase::lowered},
       {"keep_dim", run_keep_dim, Phase::lowered, Phase::lowered},
+      {"write_questions", run_write_questions, Phase::lowered, Phase::lowered},
       {"unmark_loops", run_unmark_loops, Phase::lowered, Phase::exported},
   };
   return passes;
@@ -182,6 +189,7 @@ const std::vector<Pass>& sealing() {
       {"keep_zero_dim", run_keep_zero_dim, Phase::sealed, Phase::sealed, /*is_optional=*/true},
       {"keep_in_place", run_keep_in_place, Phase::sealed, Phase::sealed, /*is_optional=*/true},
       {"unmark_loops", run_unmark_loops, Phase::sealed, Phase::stock},
+      {"keep_gradients", run_keep_gradients, Phase::stock, Phase::stock, /*is_optional=*/true},
       {"keep_addmm", run_keep_addmm, Phase::stock, Phase::stock, /*is_optional=*/true},
       {"write_strides", run_write_strides, Phase::stock, Phase::stock, /*is_optional=*/true},
       {"detach_sizes", run_detach_sizes, Phase::stock, Phase::stock, /*is_optional=*/true},

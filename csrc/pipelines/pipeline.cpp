@@ -6,8 +6,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <limits>
-#include <mutex>
 #include <stdexcept>
+
+#include "core/forks.h"
 
 namespace jit_amp {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 using namespace torch::jit;
 
 struct Times {
-  std::mutex mutex;
+  Lock lock;
   std::map<std::string, std::pair<int64_t, double>> of;
 };
 
@@ -52,7 +53,7 @@ void run_pass(const Pass& pass, Context& context) {
   const bool changed = pass.run(context);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   {
-    const std::lock_guard<std::mutex> lock(times().mutex);
+    const std::lock_guard lock(times().lock);
     auto& [count, total] = times().of[pass.name];
     ++count;
     total += seconds.count();
@@ -85,7 +86,7 @@ void run_pipeline(const std::vector<Pass>& pipeline, Context& context) {
 }
 
 std::map<std::string, std::pair<int64_t, double>> pass_times() {
-  const std::lock_guard<std::mutex> lock(times().mutex);
+  const std::lock_guard lock(times().lock);
   return times().of;
 }
 

@@ -10,6 +10,7 @@
 #include "passes/for_interpreter.h"
 #include "passes/name_convolutions.h"
 #include "passes/share_casts.h"
+#include "passes/tell_aliases.h"
 #include "passes/write_powers.h"
 
 namespace jit_amp {
@@ -25,6 +26,8 @@ bool run_name_convolutions(Context& c) { return name_convolutions(c.graph); }
 bool run_write_powers(Context& c) { return write_powers(*c.graph); }
 
 bool run_mark_loops(Context& c) { return mark_loops(*c.graph); }
+
+bool run_tell_aliases(Context& c) { return tell_aliases(c.graph); }
 
 bool run_fold_constants(Context& c) { return fold_constants(c.graph); }
 
@@ -61,6 +64,7 @@ const std::vector<Pass>& flattening() {
       {"name_convolutions", run_name_convolutions, Phase::inlined, Phase::inlined},
       {"write_powers", run_write_powers, Phase::inlined, Phase::inlined},
       {"mark_loops", run_mark_loops, Phase::inlined, Phase::flat},
+      {"tell_aliases", run_tell_aliases, Phase::flat, Phase::flat},
       {"fold_constants", run_fold_constants, Phase::flat, Phase::flat},
       {"fix_attributes", run_fix_attributes, Phase::flat, Phase::flat},
   };

@@ -45,6 +45,8 @@ template struct Opened<Executors, &GraphFunction::executors_>;
 template struct Opened<OptimizedGraphs, &GraphFunction::optimized_graphs_>;
 template struct Opened<CompileMutex, &GraphFunction::compile_mutex>;
 
+}  // namespace
+
 void serve_ambient(GraphFunction& function) {
   function.ensure_defined();
   if (Program::behind(function)) {
@@ -62,6 +64,8 @@ void serve_ambient(GraphFunction& function) {
     }
   }
 }
+
+namespace {
 
 // The types of the module and of those below it, each once.
 std::vector<c10::ClassTypePtr> types_of(const Module& module) {
@@ -168,6 +172,41 @@ Module submodule(const Module& module, const std::string& path) {
   return at;
 }
 
+namespace {
+
+using Types = std::unordered_map<c10::TypePtr, c10::TypePtr>;
+
+// The type of each module, and that of its clone.
+void add_types(const Module& module, const Module& copy, Types& types) {
+  if (types.emplace(module.type(), copy.type()).second) {
+    for (const auto& child : module.named_children()) {
+      add_types(child.value, copy.attr(child.name).toModule(), types);
+    }
+  }
+}
+
+// PyTorch clones one module after the other, and its methods with it. A method that takes another
+// module, as those of a trace do that share one, still takes the original's type if that module's
+// turn comes later.
+void take_clones(const Module& module, const Module& copy) {
+  Types types;
+  add_types(module, copy, types);
+  const auto cloned = [&](const c10::TypePtr& type) {
+    const auto found = types.find(type);
+    return found == types.end() ? type : found->second;
+  };
+  for (GraphFunction* function : all_methods(copy)) {
+    const auto formals = function->graph()->inputs();
+    if (std::any_of(formals.begin(), formals.end(),
+                    [&](const Value* formal) { return types.count(formal->type()) != 0; })) {
+      function->graph()->remapTypes(cloned);
+      function->setSchema(function->getSchema().cloneWithRemappedTypes(cloned));
+    }
+  }
+}
+
+}  // namespace
+
 StrongFunctionPtr lowered_copy(const StrongFunctionPtr& function) {
   return refusing_unfit_graphs([&] {
     auto copy = copied(function);
@@ -185,6 +224,7 @@ Module own_copy(const Module& module) {
     }
   }
   Module copy = module.clone(/*inplace=*/true);
+  take_clones(module, copy);
   copy_ignored(module, copy);
   return copy;
 }

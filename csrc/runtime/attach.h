@@ -22,6 +22,7 @@ bool is_lowered(const torch::jit::StrongFunctionPtr& function);
 // Has calls of this function under an ambient autocast for CPU or CUDA run a Program; other calls
 // stay PyTorch's.
 void serve_ambient(const torch::jit::StrongFunctionPtr& function);
+void serve_ambient(torch::jit::GraphFunction& function);
 
 // Lowers the methods and hooks of a module's type. No module of that type may be anybody else's.
 void lower_type(const c10::ClassType& type);

@@ -14,6 +14,7 @@
 
 #include "analysis/policy.h"
 #include "core/ambient.h"
+#include "core/copies.h"
 #include "core/devices.h"
 #include "core/dialect.h"
 #include "core/error.h"
@@ -557,48 +558,19 @@ void note_gradients(std::vector<Operated>& operators, const Session& with, const
   }
 }
 
-// A module as it is now: what a run writes stays in the copy. Its parameters are shared where
-// nothing in the graph writes.
-class Copier {
- public:
-  explicit Copier(bool with_parameters) : with_parameters_(with_parameters) {}
-
-  ObjectPtr copied(const ObjectPtr& self) {
-    if (const auto known = objects_.find(self.get()); known != objects_.end()) {
-      return known->second;
-    }
-    const ObjectPtr made = objects_[self.get()] = self->copy();
-    const auto type = made->type();
-    for (size_t i = 0; i < type->numAttributes(); ++i) {
-      const c10::IValue slot = made->getSlot(i);
-      if (slot.isObject() && slot.toObjectRef().type()->is_module()) {
-        made->setSlot(i, copied(slot.toObject()));
-      } else if (slot.isTensor()) {
-        made->setSlot(i, copied(slot.toTensor(), type->is_parameter(i)));
-      } else {
-        made->setSlot(i, slot.deepcopy());
-      }
-    }
-    return made;
+// The module that a run works on: what it writes stays there. Parameters are shared where nothing
+// in the graph writes.
+ObjectPtr copy_of(const ObjectPtr& module, Copies& copies, bool writes) {
+  if (!module) {
+    return nullptr;
   }
-
- private:
-  Tensor copied(const Tensor& t, bool is_parameter) {
-    if (!t.defined() || (is_parameter && !with_parameters_)) {
-      return t;
+  if (!writes) {
+    for (const Tensor& parameter : Module(module).parameters()) {
+      copies.share(parameter);
     }
-    Tensor& made = tensors_[t.unsafeGetTensorImpl()];
-    if (!made.defined()) {
-      made = t.detach().clone();
-      made.requires_grad_(t.requires_grad());
-    }
-    return made;
   }
-
-  bool with_parameters_;
-  std::unordered_map<c10::ivalue::Object*, ObjectPtr> objects_;
-  std::unordered_map<c10::TensorImpl*, Tensor> tensors_;
-};
+  return copies.of(module).toObject();
+}
 
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
@@ -613,6 +585,7 @@ Explained explain(GraphFunction& function, const ObjectPtr& module, const std::v
   std::vector<Node*> nodes;
   Context context;
   std::optional<Code> code;
+  Copies copies;
   {
     const Turn turn;
     refusing_unfit_graphs([&] {
@@ -632,6 +605,7 @@ Explained explain(GraphFunction& function, const ObjectPtr& module, const std::v
             "nothing was run: the program has tasks, or operators with a stated policy");
         return;
       }
+      copies.put_into(context.graph);
       insert_observers(nodes);
       run_pipeline(recording(), context);
       code.emplace(context.graph, function.name());
@@ -643,8 +617,8 @@ Explained explain(GraphFunction& function, const ObjectPtr& module, const std::v
   for (size_t i = 0; i < runs.size() && code; ++i) {
     Session with{&explained.operators, &nodes, i == 0, i == 0 ? at : Looks()};
     with.seconds.resize(nodes.size());
-    const Stack results =
-        run(*code, module ? Copier(writes).copied(module) : nullptr, runs[i], with);
+    const Stack results = run(*code, copy_of(module, copies, writes), runs[i], with);
+    copies = Copies();
     if (with.at.gradients) {
       note_gradients(explained.operators, with, results);
     }

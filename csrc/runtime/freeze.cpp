@@ -7,9 +7,12 @@
 #include <unordered_set>
 
 #include "core/ambient.h"
+#include "core/copies.h"
 #include "core/error.h"
 #include "core/graphs.h"
+#include "core/ignored.h"
 #include "passes/own_constants.h"
+#include "passes/pack_weights.h"
 #include "pipelines/freeze.h"
 #include "pipelines/script.h"
 #include "runtime/attach.h"
@@ -103,7 +106,8 @@ struct Decided {
 
 Decided decided(const Module& module, const std::vector<std::string>& preserved_attrs,
                 const std::vector<Stack>& examples, FreezeOptions options) {
-  Module copy = own_copy(module);
+  Module copy = freezable(own_copy(module));
+  copy_ignored(module, copy);
   const std::vector<Kept> kept = kept_methods(copy, preserved_attrs);
   lower_methods(copy, kept, preserved_attrs);
   freeze_module_inplace(&copy, preserved_attrs);
@@ -131,6 +135,12 @@ Decided decided(const Module& module, const std::vector<std::string>& preserved_
 }
 
 }  // namespace
+
+Module freezable(const Module& module) {
+  Module own = with_own_containers(module);
+  unpack(own);
+  return own;
+}
 
 Module freeze(const Module& module, const std::vector<std::string>& preserved_attrs,
               const std::vector<Stack>& examples, FreezeOptions options) {

@@ -172,7 +172,7 @@ const torch::jit::RegisterOperators operators({
         "jit_amp::carried(t(a -> *) x) -> t(*)", [](Stack&) {},
         c10::AliasAnalysisKind::FROM_SCHEMA),
     Operator(
-        "jit_amp::loop_done() -> ()", [](Stack&) {}, c10::AliasAnalysisKind::CONSERVATIVE),
+        "jit_amp::block_done() -> ()", [](Stack&) {}, c10::AliasAnalysisKind::CONSERVATIVE),
     Operator(
         "jit_amp::enter_scope(str device, str[] devices, bool[] enabled, int[] dtypes, bool? "
         "cache_enabled) -> ()",

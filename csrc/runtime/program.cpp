@@ -4,11 +4,13 @@
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
+#include <torch/csrc/jit/runtime/jit_exception.h>
 #include <torch/csrc/python_headers.h>
 
 #include <unordered_map>
 #include <unordered_set>
 
+#include "analysis/hidden_calls.h"
 #include "analysis/policy.h"
 #include "core/ambient.h"
 #include "core/dialect.h"
@@ -17,6 +19,7 @@
 #include "core/ignored.h"
 #include "passes/enter_scopes.h"
 #include "pipelines/script.h"
+#include "runtime/attach.h"
 #include "runtime/kernels.h"
 
 namespace jit_amp {
@@ -72,7 +75,7 @@ bool makes_leaves(Graph& graph) {
 
 // All programs there are, by their source graphs.
 struct Sources {
-  std::mutex mutex;
+  Lock lock;
   std::unordered_map<const Graph*, Program*> programs;
 };
 
@@ -83,7 +86,7 @@ Sources& sources() {
 
 // The units of functions that jit_amp has made.
 struct Units {
-  std::mutex mutex;
+  Lock lock;
   std::unordered_map<const Function*, std::weak_ptr<CompilationUnit>> owners;
 };
 
@@ -110,10 +113,17 @@ void collect_callees(Graph& graph, std::unordered_set<const Function*>& seen,
   }
 }
 
+// An operator of PyTorch's interpreter, which makes a plain RuntimeError of every exception but
+// JITException: of these it keeps the class's name and the text, through all the calls that it
+// leaves. The bindings make an AutocastError of it again.
 void run_program(Stack& stack) {
   const auto inputs = static_cast<size_t>(pop(stack).toInt());
   const auto program = peek(stack, 0, inputs).toCustomClass<Program>();
-  program->run(stack, inputs - 1);
+  try {
+    program->run(stack, inputs - 1);
+  } catch (const AutocastError& error) {
+    throw JITException(error.what(), AutocastError::kPythonName, error.what());
+  }
   // The results are on top of the program.
   stack.erase(stack.end() - static_cast<std::ptrdiff_t>(program->results()) - 1);
 }
@@ -143,18 +153,6 @@ State entry_state(Ambient ambient) {
   return state;
 }
 
-Turn::Turn() {
-  static auto& mutex = *new std::recursive_mutex;
-  PyThreadState* const waiting = PyGILState_Check() ? PyEval_SaveThread() : nullptr;
-  turn_ = std::unique_lock(mutex);
-  if (waiting) {
-    PyEval_RestoreThread(waiting);
-  }
-  gil_ = PyGILState_Ensure();
-}
-
-Turn::~Turn() { PyGILState_Release(static_cast<PyGILState_STATE>(gil_)); }
-
 namespace {
 
 // Of a third device, autocast's lists are the dispatcher's alone to know.
@@ -178,6 +176,11 @@ std::shared_ptr<Graph> lowered_graph(GraphFunction& function, const ObjectPtr& s
     context.self = self;
     context.entry = entry_state(ambient);
     run_pipeline(flattening(), context);
+    for (Node* node : all_nodes(*context.graph)) {
+      if (GraphFunction* callee = hidden_callee(node)) {  // runs under the dispatcher's autocast
+        serve_ambient(*callee);
+      }
+    }
     const bool enters = can_enter_scopes(*context.graph) && names_third_device(*context.graph);
     run_pipeline(enters ? recording() : lowering(), context);
     if (!context.entry.active()) {
@@ -215,7 +218,7 @@ std::shared_ptr<Graph> recording_graph(GraphFunction& function, const ObjectPtr&
 }
 
 void own(const StrongFunctionPtr& function) {
-  const std::lock_guard<std::mutex> lock(units().mutex);
+  const std::lock_guard lock(units().lock);
   auto& owners = units().owners;
   for (auto it = owners.begin(); it != owners.end();) {
     it = it->second.expired() ? owners.erase(it) : std::next(it);
@@ -226,10 +229,10 @@ void own(const StrongFunctionPtr& function) {
 Program::Program(const GraphFunction& function)
     : source_(function.qualname(), function.graph(), nullptr) {
   {
-    const std::lock_guard<std::mutex> lock(sources().mutex);
+    const std::lock_guard lock(sources().lock);
     sources().programs.emplace(source_.graph().get(), this);
   }
-  const std::lock_guard<std::mutex> lock(units().mutex);
+  const std::lock_guard lock(units().lock);
   if (!units().owners.empty()) {
     std::unordered_set<const Function*> seen;
     collect_callees(*source_.graph(), seen, callees_);
@@ -237,12 +240,12 @@ Program::Program(const GraphFunction& function)
 }
 
 Program::~Program() {
-  const std::lock_guard<std::mutex> lock(sources().mutex);
+  const std::lock_guard lock(sources().lock);
   sources().programs.erase(source_.graph().get());
 }
 
 Program* Program::behind(const GraphFunction& function) {
-  const std::lock_guard<std::mutex> lock(sources().mutex);
+  const std::lock_guard lock(sources().lock);
   const auto found = sources().programs.find(function.graph().get());
   return found == sources().programs.end() ? nullptr : found->second;
 }
@@ -259,7 +262,7 @@ bool Program::Variant::holds_on(const ObjectPtr& module) const {
 }
 
 Program::Lowered Program::find(const ObjectPtr& self, size_t kind) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard lock(lock_);
   for (const Variant& variant : variants_) {
     if (variant.holds_on(self)) {
       return variant.lowered[kind];
@@ -292,7 +295,7 @@ Program::Lowered Program::make(const ObjectPtr& self, size_t kind, bool with_cod
     }
   }
 
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard lock(lock_);
   const auto outdated = std::remove_if(variants_.begin(), variants_.end(),
                                        [](const Variant& known) { return !known.may_hold(); });
   variants_.erase(outdated, variants_.end());

@@ -8,7 +8,8 @@
 // modules of the function's class, and keeps none of them alive: not a weak pointer either, for
 // which PyTorch would keep a module's weights.
 //
-// Safe to call from several threads. One thread lowers at a time; the others wait or run.
+// Safe to call from several threads. One thread lowers at a time; the others wait or run. A forked
+// child finds it whole (core/forks.h).
 #pragma once
 
 #include <torch/csrc/jit/api/compilation_unit.h>
@@ -18,11 +19,11 @@
 
 #include <array>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "analysis/scopes.h"
+#include "core/forks.h"
 #include "passes/fix_attributes.h"
 
 namespace jit_amp {
@@ -34,20 +35,6 @@ struct Ambient {
 
 // Its dtypes are asked for when the graph runs.
 State entry_state(Ambient ambient);
-
-// Takes the turn to lower: graphs are read and made by one thread at a time, which holds the GIL
-// because copies of Python operators need it, and waits for its turn without it.
-class Turn {
- public:
-  Turn();
-  ~Turn();
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
-
- private:
-  std::unique_lock<std::recursive_mutex> turn_;
-  int gil_;  // a PyGILState_STATE
-};
 
 // The graph that a call of `function` runs on `self`, null if it is no method. Throws
 // AutocastError.
@@ -123,7 +110,7 @@ class Program : public torch::CustomClassHolder {
   torch::jit::GraphFunction source_;  // shares its graph with the function
   // Of the functions that it calls, which are known by address only.
   std::vector<std::shared_ptr<torch::jit::CompilationUnit>> callees_;
-  std::mutex mutex_;  // of variants_; never held while lowering
+  Lock lock_;  // of variants_; never held while lowering
   std::vector<Variant> variants_;
 };
 

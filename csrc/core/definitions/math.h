@@ -54,6 +54,17 @@ def lowered_alike(tensors: List[Tensor]) -> List[Tensor]:
         assert tensor.dtype == tensors[0].dtype, "multi_dot(): all tensors must have the same dtype"
     return [lowered(tensor) for tensor in tensors]
 
+def _sparse_mm(x: Tensor, y: Tensor) -> Tensor:
+    # One that is sparse is lowered too, by `addmm`; a product of two sparse ones is no `addmm`.
+    if x.is_sparse and y.is_sparse:
+        result = torch._sparse_mm(x, y)
+    else:
+        result = torch._sparse_mm(lowered(x), lowered(y))
+    return result
+
+def _sparse_addmm(t: Tensor, x: Tensor, y: Tensor, beta: number, alpha: number) -> Tensor:
+    return torch._sparse_addmm(lowered(t), lowered(x), lowered(y), beta=beta, alpha=alpha)
+
 def linalg_multi_dot(tensors: List[Tensor]) -> Tensor:
     return torch.linalg_multi_dot(lowered_alike(tensors))
 

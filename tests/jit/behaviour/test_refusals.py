@@ -2,6 +2,7 @@
 
 # ruff: noqa: E501
 
+import threading
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -743,3 +744,94 @@ def device_is_no_string(x: Tensor):
 
 Instead: `torch.autocast(device_type, dtype, enabled, cache_enabled)`, with a string as `device_type`: `x.device.type` for `x.device`""",
     )
+
+
+class RefusedAlone(nn.Module):
+    """Fine where `forward` hands it a constant; a method, a property and a hook on their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    @torch.jit.export
+    def helper(self, x: Tensor, on: bool):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=on):
+            return self.linear(x)
+
+    def forward(self, x: Tensor):
+        return self.helper(x, True)
+
+
+class CallsRefused(nn.Module):
+    """Compiled by PyTorch: what it has entered is left when the callee refuses."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor, on: bool):
+        with torch.no_grad():
+            return self.inner.helper(x, on)
+
+
+class WaitsForRefused(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor, on: bool):
+        return torch.jit.wait(torch.jit.fork(self.inner.helper, x, on))
+
+
+def test_a_refusal_at_a_call_is_an_autocast_error() -> None:
+    """PyTorch's interpreter makes a RuntimeError of what leaves it."""
+    module, x = RefusedAlone(), torch.randn(2, 3)
+    scripted = jit_amp.script(module)
+    caller = torch.jit.script(CallsRefused(scripted))
+    texts = set()
+
+    def call(function: Callable[..., Any]) -> None:
+        try:
+            function(x, False)
+        except jit_amp.AutocastError as error:
+            texts.add(str(error))
+        else:
+            pytest.fail("not refused")
+
+    def in_a_thread(function: Callable[..., Any]) -> None:
+        thread = threading.Thread(target=call, args=(function,))
+        thread.start()
+        thread.join()
+
+    state = autocast_state()
+    for function in (scripted.helper, caller):
+        for _ in range(3):
+            call(function)
+            in_a_thread(function)
+    assert torch.is_grad_enabled() and autocast_state() == state
+    [text] = texts
+    assert "[JA101]" in text and "Instead: " in text and "interpreter" not in text
+    assert torch.equal(scripted(x), module(x))
+
+
+def test_a_refusal_in_a_task_has_its_text() -> None:
+    """PyTorch keeps no more of what a task of its own raises."""
+    waits = torch.jit.script(WaitsForRefused(jit_amp.script(RefusedAlone())))
+    with pytest.raises(RuntimeError, match=r"(?s)JA101.*Instead: "):
+        waits(torch.randn(2, 3), False)
+
+
+def test_what_a_program_raises_itself_is_what_pytorch_makes_of_it() -> None:
+    def raised(script: Any) -> tuple[type, list[str]]:
+        with pytest.raises(torch.jit.Error) as error:
+            script(raises)(torch.ones(2, 2))
+        return type(error.value), str(error.value).split()[-2:]
+
+    assert raised(jit_amp.script) == raised(torch.jit.script)
+
+
+def raises(x: Tensor) -> Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        if x.sum() > 0:
+            raise ValueError("no")
+        return x @ x

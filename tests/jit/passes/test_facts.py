@@ -56,13 +56,13 @@ def knows(body: str, expected: str, *tensors: torch.Tensor) -> None:
         ("aten::add(%d, %d, %one)", "Double cpu none"),
         ("aten::mul(%b, %half)", "BFloat16 cpu some"),  # nor does a number
         ("aten::mul(%i, %one)", "Long cpu some"),
-        ("aten::add(%f, %u, %one)", "any ? some"),  # what it is added to may be float64
+        ("aten::add(%f, %u, %one)", "any cpu some"),  # what it is added to may be float64
         ("aten::mm(%f, %f)", "Float cpu some"),
-        ("aten::mm(%b, %u)", "BFloat16 ? some"),  # equal, or it raises
+        ("aten::mm(%b, %u)", "BFloat16 cpu some"),  # equal, or it raises
         ("aten::relu(%u)", "any ? ?"),
         ("aten::eq(%f, %b)", "Bool cpu some"),
         ("aten::add_(%b, %f, %one)", "BFloat16 cpu some"),  # in place: keeps its dtype
-        ("aten::add(%f, %g, %one)", "Float ? some"),  # on two devices
+        ("aten::add(%f, %g, %one)", "Float cpu some"),  # on two devices: it raises
         ("quantized::relu6(%f, %no)", "unknown"),  # not of ATen
         ("aten::to(%f, %bf, %no, %no, %none)", "BFloat16 cpu some"),
         ("aten::to(%u, %bf, %no, %no, %none)", "BFloat16 ? ?"),

@@ -14,7 +14,7 @@ graph(%x : Tensor, %n : int):
   # CHECK: [[Y:%[0-9]+]] : Tensor = prim::Loop
   # CHECK: block0(%i : int, %a : Tensor):
   # CHECK-NEXT: aten::relu(%a)
-  # CHECK: jit_amp::loop_done()
+  # CHECK: jit_amp::block_done()
   # CHECK-NEXT: return ([[Y]])
   %y : Tensor = prim::Loop(%n, %yes, %x)
     block0(%i : int, %a : Tensor):
@@ -43,9 +43,9 @@ graph(%x : Tensor, %n : int):
   %yes : bool = prim::Constant[value=1]()
   # CHECK: prim::Loop
   # CHECK: prim::Loop
-  # CHECK: jit_amp::loop_done()
+  # CHECK: jit_amp::block_done()
   # CHECK-NEXT: -> (
-  # CHECK: jit_amp::loop_done()
+  # CHECK: jit_amp::block_done()
   # CHECK-NEXT: return (
   %y : int = prim::Loop(%n, %yes, %n)
     block0(%i : int, %a : int):
@@ -57,6 +57,38 @@ graph(%x : Tensor, %n : int):
   return (%y)
 """,
     )
+
+
+def test_branch() -> None:
+    """What a block of it reads may be gone when its use comes, for a loop in it to read again."""
+    graph = check(
+        "for_interpreter",
+        """
+graph(%x : Tensor, %n : int, %c : bool):
+  %yes : bool = prim::Constant[value=1]()
+  %one : int = prim::Constant[value=1]()
+  # CHECK: [[Y:%[0-9]+]] : Tensor = prim::If
+  # CHECK: prim::Loop
+  # CHECK: jit_amp::block_done()
+  # CHECK: jit_amp::block_done()
+  # CHECK-NEXT: aten::add({{.*}}, [[Y]]
+  %y : Tensor = prim::If(%c)
+    block0():
+      %z : Tensor = prim::Loop(%n, %yes, %x)
+        block0(%i : int, %a : Tensor):
+          %b : Tensor = jit_amp::carried(%a)
+          %s : Tensor = aten::add(%b, %x, %one)
+          -> (%yes, %s)
+      %w : Tensor = jit_amp::carried(%z)
+      -> (%w)
+    block1():
+      -> (%x)
+  %r : Tensor = aten::add(%x, %y, %one)
+  return (%r)
+""",
+    )
+    x = torch.ones(2)
+    assert torch.equal(ir.values_of(graph, x, 3, True)[0], x * 5)
 
 
 def test_task() -> None:
@@ -126,16 +158,16 @@ with graph(%f : Future(Tensor)):
               -> (%yes, %d, %c)
           return (%a, %b)
         """,
-        # A branch decides where it stands.
+        # A branch that gives nothing.
         """
         graph(%x : Tensor, %c : bool):
-          %y : Tensor = prim::If(%c)
+          prim::If(%c)
             block0():
-              -> (%x)
+              %y : Tensor = aten::relu_(%x)
+              -> ()
             block1():
-              %z : Tensor = aten::relu(%x)
-              -> (%z)
-          return (%y)
+              -> ()
+          return (%x)
         """,
         # A task that waits would keep a thread waiting if it were one node.
         NESTED,

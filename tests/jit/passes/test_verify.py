@@ -24,7 +24,7 @@ DIALECT = {
     "jit_amp::unchanged(%x, %x, %s)": ["source", "inlined", "flat", *LOWERED],
     # Of the calling thread, which an artefact has nothing of.
     "%y : int = jit_amp::ambient_dtype(%s)": ["lowered", "runnable"],
-    "jit_amp::loop_done()": ["lowered", "runnable"],
+    "jit_amp::block_done()": ["lowered", "runnable"],
     "%y : Tensor = jit_amp::carried(%x)": MARKED,
     # What tracing records is gone before.
     "jit_amp::enter()": [],

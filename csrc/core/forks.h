@@ -1,0 +1,48 @@
+// forks: locks that a forked child finds free, and what they guard whole.
+//
+// A child has the thread that forked and no other: a lock that another thread held at that moment
+// is never released there, and what that thread was changing stays half changed. So all that
+// outlives a call is guarded by a `Lock`, or done in a `Turn`, and a fork waits for these:
+// os.register_at_fork calls `hold_for_fork` before, and `release_after_fork` after it, in both
+// processes (jit_amp/_compiling.py). No std::mutex stands elsewhere in csrc.
+#pragma once
+
+#include <mutex>
+
+namespace jit_amp {
+
+// To be held for a look-up or a small change, and not while waiting for the GIL.
+class Lock {
+ public:
+  Lock();
+  ~Lock();
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+  void lock() { mutex_.lock(); }
+  bool try_lock() { return mutex_.try_lock(); }
+  void unlock() { mutex_.unlock(); }
+
+ private:
+  std::mutex mutex_;
+};
+
+// Takes the turn to lower: graphs are read and made by one thread at a time, which holds the GIL
+// because copies of Python operators need it, and waits for its turn without it. A thread that has
+// its turn may take it again.
+class Turn {
+ public:
+  Turn();
+  ~Turn();
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  int gil_;  // a PyGILState_STATE
+};
+
+// With the GIL. Takes the turn and all locks; waits without the GIL, and without any lock.
+void hold_for_fork();
+void release_after_fork();
+
+}  // namespace jit_amp

@@ -1,0 +1,18 @@
+// write_questions: questions about autocast's state, asked by operators that PyTorch itself has.
+//
+// TorchScript has no operator for `torch.is_autocast_enabled("cpu")` and
+// `torch.get_autocast_cpu_dtype()`; jit_amp registers them (runtime/kernels.cpp), so that such code
+// can be compiled. Another process does not have them. What lowering has not answered becomes
+// `aten::is_autocast_cpu_enabled()` and its like, which mean the same.
+//
+// Throws AutocastError for a device that is neither "cpu" nor "cuda", or known at run time only.
+#pragma once
+
+#include <torch/csrc/jit/ir/ir.h>
+
+namespace jit_amp {
+
+// Returns whether the graph changed.
+bool write_questions(torch::jit::Graph& graph);
+
+}  // namespace jit_amp

@@ -1,0 +1,90 @@
+"""Writes that PyTorch's compiler drops before anybody sees the graph.
+
+``z = y.type_as(x)`` may be ``y`` itself, and the operator's schema says that it is a new tensor. So
+TorchScript takes ``z += 1`` for a write that nobody reads, where ``z`` is not used later
+(torch/csrc/jit/passes/dead_code_elimination.cpp, which constant propagation runs when a function is
+compiled). What it leaves jit_amp sees to (csrc/passes/tell_aliases.h); what it drops is found here,
+in the source, so that it can be refused.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+# Operators that may return their operand, or share its memory, and whose schemas do not say so: as
+# in csrc/passes/tell_aliases.cpp, by the names that people call them by.
+_MAY_RETURN_AN_OPERAND = {
+    "alpha_dropout", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_tensors",
+    "cartesian_prod", "conj_physical", "dropout", "einsum", "feature_alpha_dropout",
+    "feature_dropout", "meshgrid", "native_dropout", "rrelu", "sum_to_size", "to_dense", "type_as",
+    "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "_unsafe_view",
+}  # fmt: skip
+
+
+class Write(NamedTuple):
+    """A statement that writes to what may be another tensor too."""
+
+    file: str
+    line: int
+    text: str
+
+
+def suspected(function: Callable[..., Any]) -> Iterator[Write]:
+    """The writes of a Python function that PyTorch's compiler may drop."""
+    try:
+        lines, first = inspect.getsourcelines(function)
+        file = inspect.getsourcefile(function) or ""
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError):  # the compiler says what is wrong with it
+        return
+    aliases: set[str] = set()
+    for node in ast.walk(tree):  # in no order: a name that is one anywhere is one
+        if isinstance(node, ast.Assign) and _is_alias(node.value, aliases):
+            aliases |= {each.id for t in node.targets for each in _names(t)}
+    for node in ast.walk(tree):
+        target = _written(node)
+        if target is not None and _is_alias(target, aliases):
+            line = first + node.lineno - 1  # type: ignore[attr-defined]
+            yield Write(file, line, lines[node.lineno - 1].strip())  # type: ignore[attr-defined]
+
+
+def _names(target: ast.expr) -> Iterator[ast.Name]:
+    if isinstance(target, ast.Name):
+        yield target
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        for each in target.elts:
+            yield from _names(each)
+
+
+def _is_alias(value: ast.expr, aliases: set[str]) -> bool:
+    """Whether it is such a result: by name, the call itself, or a part or view of one."""
+    if isinstance(value, ast.Name):
+        return value.id in aliases
+    if isinstance(value, ast.Call):
+        name = getattr(value.func, "attr", getattr(value.func, "id", ""))
+        if name in _MAY_RETURN_AN_OPERAND:
+            return True
+        return isinstance(value.func, ast.Attribute) and _is_alias(value.func.value, aliases)
+    if isinstance(value, (ast.Attribute, ast.Subscript)):
+        return _is_alias(value.value, aliases)
+    return False
+
+
+def _written(node: ast.AST) -> ast.expr | None:
+    """What a statement or a call writes to."""
+    if isinstance(node, ast.AugAssign):
+        return node.target
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        return node.targets[0].value
+    if isinstance(node, ast.Call):
+        for keyword in node.keywords:
+            if keyword.arg == "out":
+                return keyword.value
+        name = getattr(node.func, "attr", "")
+        if isinstance(node.func, ast.Attribute) and name[-1:] == "_" and name[-2:] != "__":
+            return node.func.value
+    return None
