@@ -5,15 +5,20 @@ from __future__ import annotations
 import copy
 import gc
 import io
+import re
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
 from artefact import casts_at_run_time, distance, held_twice, same, within_rounding
-from catalog import Args, Model, stir
+from catalog import Model, stir
+from stock import Stock
 from torch import Tensor, nn
 from torch.jit.mobile import _load_for_lite_interpreter
+from ways import Args, scope
 
 import jit_amp
 from jit_amp._values import leaves
@@ -27,6 +32,8 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 """The frozen forms of a model."""
 
+COLUMNS = ("in process", *FORMS, "installed")
+
 Run = Callable[..., Any]
 
 
@@ -37,11 +44,11 @@ class Skip(Exception):
 @dataclass(frozen=True)
 class Miss:
     stage: str
-    """What was done: script, freeze, run, other input, reload, lite."""
+    """What was done: compile, freeze, run, other input, gradients, elsewhere, lite, in a scope."""
     cause: str
     detail: str = ""
     is_pytorchs: bool = False
-    """Whether the model without autocast misses there too when PyTorch freezes it."""
+    """Whether the model without autocast misses there too, in PyTorch's hands."""
 
 
 @dataclass(frozen=True)
@@ -53,61 +60,66 @@ class Call:
     full: Any
 
 
-def scope() -> torch.autocast:
-    return torch.autocast("cpu", dtype=torch.bfloat16)
-
-
 def compare(model: Model, report: Callable[[str, Any], None]) -> None:
     """Reports what it is "doing", the misses of each form and numbers, as they are known.
 
     Raises:
-        Skip: torch.jit.script cannot script the model, or eager cannot run it.
+        Skip: PyTorch cannot make TorchScript of the model, or eager cannot run it.
     """
     torch.manual_seed(0)
     report("doing", "build")
     eager = stir(model.build().eval())
-    report("doing", "torch.jit.script")
-    try:
-        plain = torch.jit.script(eager)
-    except Exception as error:
-        raise Skip(f"torch.jit.script: {cause_of(error)}") from error
     report("doing", "eager")
-    comparison = _Comparison(eager, plain, _calls(eager, model), model.family)
-    report("doing", "script")
+    calls = _calls(eager, model)
+    report("doing", "torch.jit")
+    example = calls[0].args
     try:
-        scripted = jit_amp.script(eager, autocast=scope())
+        plain = model.way.compile(torch.jit, eager, copy.deepcopy(example))
     except Exception as error:
-        report("script", [asdict(Miss("script", cause_of(error)))])
-        return
-    report("script", [asdict(miss) for miss in comparison.of_scripted(scripted)])
+        raise Skip(f"torch.jit: {cause_of(error)}") from error
     elements = sum(t.numel() for t in (*eager.parameters(), *eager.buffers()))
-    for form, options in FORMS.items():
-        report("doing", form)
-        example = comparison.calls[0].args if options["example"] else None
-        exact = not options["optimize_numerics"]
-        target = options.get("target", "portable")
+    with Stock(model.extensions) as stock:
+        comparison = _Comparison(model, eager, plain, calls, stock)
+        report("doing", "in process")
         try:
-            frozen = jit_amp.freeze(
-                scripted, example_inputs=example, optimize_numerics=not exact, target=target
-            )
+            scripted = model.way.compile_in_scope(eager, plain, copy.deepcopy(example))
         except Exception as error:
-            report(form, [asdict(Miss("freeze", cause_of(error)))])
-            continue
-        report(f"{form}: casts", casts_at_run_time(frozen.graph))
-        report(f"{form}: twice", len(held_twice(frozen.graph)))
-        report(f"{form}: bytes", len(frozen.save_to_buffer()) / elements)
-        report(form, [asdict(miss) for miss in comparison.of_frozen(frozen, exact, target)])
-        report(f"{form}: off", comparison.off)
-        del frozen  # a large model's weights fit a few times only
-        gc.collect()
-    report("eager: off", comparison.eagers_off())
+            report("in process", [asdict(Miss("compile", cause_of(error)))])
+        else:
+            report("in process", [asdict(miss) for miss in comparison.of_scripted(scripted)])
+            for form, options in FORMS.items():
+                report("doing", form)
+                exact = not options["optimize_numerics"]
+                target = options.get("target", "portable")
+                try:
+                    frozen = jit_amp.freeze(
+                        scripted,
+                        example_inputs=copy.deepcopy(example) if options["example"] else None,
+                        optimize_numerics=not exact,
+                        target=target,
+                    )
+                except Exception as error:
+                    report(form, [asdict(Miss("freeze", cause_of(error)))])
+                    continue
+                report(f"{form}: casts", casts_at_run_time(frozen.graph))
+                report(f"{form}: twice", len(held_twice(frozen.graph)))
+                report(f"{form}: bytes", len(frozen.save_to_buffer()) / max(elements, 1))
+                misses = comparison.of_frozen(frozen, exact, target)
+                report(form, [asdict(miss) for miss in misses])
+                report(f"{form}: off", comparison.off)
+                del frozen  # a large model's weights fit a few times only
+                gc.collect()
+            del scripted
+        report("doing", "installed")
+        report("installed", [asdict(miss) for miss in comparison.of_installed()])
+        report("eager: off", comparison.eagers_off())
 
 
 def _calls(eager: nn.Module, model: Model) -> list[Call]:
     """The example first. The others are those that eager takes."""
 
     def call(args: Args) -> Call:
-        with torch.no_grad():
+        with torch.set_grad_enabled(model.needs_grad):
             full = eager(*copy.deepcopy(args))
             with scope():
                 return Call(args, eager(*copy.deepcopy(args)), full)
@@ -129,56 +141,132 @@ def _calls(eager: nn.Module, model: Model) -> list[Call]:
 
 
 class _Comparison:
-    def __init__(self, eager: nn.Module, plain: Any, calls: list[Call], family: str) -> None:
-        self.eager, self.plain, self.calls, self.family = eager, plain, calls, family
+    def __init__(
+        self, model: Model, eager: nn.Module, plain: Any, calls: list[Call], stock: Stock
+    ) -> None:
+        self.model, self.eager, self.plain, self.calls = model, eager, plain, calls
+        self.stock = stock
         self.off = 0.0  # the largest distance from eager that a call of the last form had
 
     def eagers_off(self) -> float:
         """The largest distance of eager autocast from float32."""
         return max(
-            distance(ours, precise)
-            for call in self.calls
-            for (_, ours), (_, precise) in zip(
-                leaves(call.expected), leaves(call.full), strict=True
-            )
-            if isinstance(ours, Tensor) and ours.shape == precise.shape
+            (
+                distance(ours, precise)
+                for call in self.calls
+                for (_, ours), (_, precise) in zip(
+                    leaves(call.expected), leaves(call.full), strict=True
+                )
+                if isinstance(ours, Tensor) and ours.shape == precise.shape
+            ),
+            default=0.0,
         )
 
     def of_scripted(self, scripted: Any) -> list[Miss]:
         args = self.calls[0].args
         with scope():
             expected = self.eager(*copy.deepcopy(args))
-        called = [Call(args, expected, None)]
-        return [
-            *self._misses("run", lambda: scripted, self.calls, exact=True),
-            *self._misses("run with gradients", lambda: scripted, called, exact=True, grad=True),
-        ]
+        misses = list(self._in_process(scripted, self.calls, Call(args, expected, None)))
+        if misses:
+            full = Call(args, self.eager(*copy.deepcopy(args)), None)
+            misses = self._marked(misses, self._in_process(self.plain, self._full(), full))
+        return misses
 
     def of_frozen(self, frozen: Any, exact: bool, target: str) -> list[Miss]:
         self.off = 0.0
-        misses = list(self._stages(frozen, self.calls, exact, target))
+        misses = list(self._frozen(frozen, self.calls, exact, target))
         if misses:
-            calls = [Call(call.args, call.full, call.full) for call in self.calls]
-            own = torch.jit.freeze(self.plain, optimize_numerics=False)
-            shared = {miss.stage for miss in self._stages(own, calls, exact=True)}
-            misses = [replace(miss, is_pytorchs=miss.stage in shared) for miss in misses]
+            own = torch.jit.freeze(self.plain.eval(), optimize_numerics=False)
+            misses = self._marked(misses, self._frozen(own, self._full(), exact=True))
         return misses
 
-    def _stages(
+    def of_installed(self) -> list[Miss]:
+        """What plain torch.jit does is done installed too: its results, what is saved of it. And
+        in a scope around the call it is as eager."""
+        example = self.calls[0].args
+        try:
+            with jit_amp.install():
+                installed = self.model.way.compile(
+                    torch.jit, self.eager, copy.deepcopy(example)
+                )
+        except Exception as error:
+            return [Miss("compile", cause_of(error))]
+        plain = [call for call in map(self._plainly, self.calls) if call]
+        misses = [
+            *self._misses("run", lambda: installed, plain[:1], exact=True),
+            *self._misses("other input", lambda: installed, plain[1:], exact=True),
+        ]
+        in_scope = list(
+            self._misses("in a scope", lambda: installed, self.calls, exact=True, around=scope())
+        )
+        if in_scope:
+            full = self._misses("in a scope", lambda: self.plain, self._full(), exact=True)
+            in_scope = self._marked(in_scope, full)
+        misses += in_scope
+        elsewhere = list(
+            self._misses("elsewhere", lambda: self._elsewhere(installed), plain, True, times=2)
+        )
+        if elsewhere:
+            own = self._misses("elsewhere", lambda: self._elsewhere(self.plain), plain, True)
+            elsewhere = self._marked(elsewhere, own)
+        return misses + elsewhere
+
+    def _plainly(self, call: Call) -> Call | None:
+        try:
+            with torch.set_grad_enabled(self.model.needs_grad):
+                expected = self.plain(*copy.deepcopy(call.args))
+        except Exception:
+            return None
+        return Call(call.args, expected, None)
+
+    def _full(self) -> list[Call]:
+        return [Call(call.args, call.full, call.full) for call in self.calls]
+
+    def _marked(self, misses: list[Miss], pytorchs: Iterator[Miss]) -> list[Miss]:
+        shared = {miss.stage for miss in pytorchs}
+        return [
+            replace(
+                miss, is_pytorchs=miss.stage in shared or miss.cause in self._causes_of_plain()
+            )
+            for miss in misses
+        ]
+
+    @cache  # noqa: B019  # one for each process
+    def _causes_of_plain(self) -> set[str]:
+        """What is missed where the dispatcher's autocast, which is eager's, runs what PyTorch made
+        without a scope. A trace has tensors in place of sizes, and float32's constants."""
+        before = torch._C._jit_set_autocast_mode(False)  # PyTorch's compiler puts in no casts
+        try:
+            example = copy.deepcopy(self.calls[0].args)
+            again = self.model.way.compile(torch.jit, self.eager, example)
+            found = self._misses("plain", lambda: again, self.calls, exact=True, around=scope())
+            return {miss.cause for miss in found}
+        finally:
+            torch._C._jit_set_autocast_mode(before)
+
+    def _in_process(self, scripted: Any, calls: list[Call], recorded: Call) -> Iterator[Miss]:
+        yield from self._misses("run", lambda: scripted, calls[:1], exact=True)
+        yield from self._misses("other input", lambda: scripted, calls[1:], exact=True)
+        yield from self._misses("gradients", lambda: scripted, [recorded], exact=True, grad=True)
+
+    def _frozen(
         self, frozen: Any, calls: list[Call], exact: bool, target: str = "portable"
     ) -> Iterator[Miss]:
-        def reloaded() -> Run:
-            return torch.jit.load(io.BytesIO(frozen.save_to_buffer()))
-
         def lite() -> Run:
             file = io.BytesIO(frozen._save_to_buffer_for_lite_interpreter())
             return _load_for_lite_interpreter(file)
 
         yield from self._misses("run", lambda: frozen, calls[:1], exact)
         yield from self._misses("other input", lambda: frozen, calls[1:], exact, times=1)
-        yield from self._misses("reload", reloaded, calls, exact, times=2)
+        yield from self._misses(
+            "elsewhere", lambda: self._elsewhere(frozen), calls, exact, times=2
+        )
         if target == "portable":
             yield from self._misses("lite", lite, calls, exact, times=1)
+
+    def _elsewhere(self, module: Any) -> Run:
+        self.stock.load(module.save_to_buffer())
+        return self.stock.call
 
     def _misses(
         self,
@@ -188,13 +276,16 @@ class _Comparison:
         exact: bool,
         times: int = 3,
         grad: bool = False,
+        around: AbstractContextManager[Any] | None = None,
     ) -> Iterator[Miss]:
         """The first miss, if there is one. The executor profiles the first times that it runs."""
         try:
             run = make()
             for call in calls:
                 for _ in range(times):
-                    with torch.set_grad_enabled(grad):
+                    with torch.set_grad_enabled(grad or self.model.needs_grad), around or (
+                        nullcontext()
+                    ):
                         actual = self._as_eagers(run(*copy.deepcopy(call.args)), call.expected)
                     if found := self._difference(actual, call, exact):
                         yield Miss(stage, *found)
@@ -205,7 +296,7 @@ class _Comparison:
     def _as_eagers(self, actual: Any, expected: Any) -> Any:
         """Scripted, some models give losses or auxiliary results as well."""
         if isinstance(actual, tuple) and not isinstance(expected, tuple):
-            return actual[1 if self.family == "detection" else 0]
+            return actual[1 if self.model.family == "detection" else 0]
         return actual
 
     def _difference(self, actual: Any, call: Call, exact: bool) -> tuple[str, str] | None:
@@ -221,7 +312,7 @@ class _Comparison:
                     return "another value", f"{where}: {ours}, eager {eagers}"
             elif ours.dtype != eagers.dtype:
                 return f"{ours.dtype}, eager {eagers.dtype}", where
-        if not exact and self.family == "detection":
+        if not exact and self.model.family == "detection":
             return None  # which boxes are chosen may depend on a rounding
         full = call.expected if call.full is None else call.full
         for (where, ours), (_, eagers), (_, precise) in zip(
@@ -247,7 +338,7 @@ class _Comparison:
         for parameter in needed:
             parameter.requires_grad_(False)
         try:
-            with torch.no_grad(), scope():
+            with torch.set_grad_enabled(self.model.needs_grad), scope():
                 expected = self.eager(*copy.deepcopy(call.args))
         finally:
             for parameter in needed:
@@ -267,7 +358,8 @@ def strides(tensor: Tensor) -> list[int]:
 
 def cause_of(error: BaseException | None) -> str:
     """The line of an error that says what happened."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = re.sub(r" \(of Python compilation unit at: \w+\)", "", str(error))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
     if lines[0].startswith("The following operation failed"):  # then source, then the error

@@ -1,4 +1,4 @@
-"""Freezes models of torchvision and timm, and compares what they give with eager."""
+"""Compiles and freezes models of libraries, and compares what they give with eager."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 import time
 import warnings
 from collections import defaultdict
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -18,10 +19,8 @@ from typing import Any
 warnings.simplefilter("ignore")
 
 import torch  # noqa: E402
-from catalog import Model, catalog  # noqa: E402
-from compare import FORMS, Miss, Skip, cause_of, compare  # noqa: E402
-
-COLUMNS = ("script", *FORMS)
+from catalog import LIBRARIES, Model, catalog  # noqa: E402
+from compare import COLUMNS, FORMS, Miss, Skip, cause_of, compare  # noqa: E402
 
 
 @dataclass
@@ -76,7 +75,7 @@ class Running:
     def __init__(self, model: Model, memory: int, limit: float) -> None:
         self.row = Row(model.library, model.name, model.family)
         self.pipe, theirs = multiprocessing.Pipe(duplex=False)
-        self.process = multiprocessing.Process(target=work, args=(model, theirs, memory))
+        self.process = multiprocessing.get_context("fork").Process(target=work, args=(model, theirs, memory))
         self.process.start()
         theirs.close()
         self.start = time.monotonic()
@@ -163,7 +162,7 @@ def number(row: Row, key: str, form: str = "d") -> str:
 def table(rows: list[Row]) -> str:
     """One line per model that torch.jit.script takes; of what has gone wrong, where."""
     heads = [
-        "model", *COLUMNS, "bytes a parameter", "casts, example", "casts", "twice",
+        rows[0].library, *COLUMNS, "bytes a parameter", "casts, example", "casts", "twice",
         "off", "eager's", "seconds"
     ]  # fmt: skip
     lines = [
@@ -181,41 +180,56 @@ def table(rows: list[Row]) -> str:
         for row in rows
         if not row.skipped
     ]
-    widths = [max(map(len, column)) for column in zip(heads, *lines, strict=True)]
-    return "\n".join(
-        "  ".join(text.ljust(width) for text, width in zip(cells, widths, strict=True)).rstrip()
-        for cells in (heads, *lines)
-    )
+    return aligned([heads, *lines])
+
+
+def overview(rows: list[Row]) -> str:
+    """One line per library: of what it has, and PyTorch compiles, how many are right in each form."""
+    lines = [["library", "models", "compiled", *COLUMNS]]
+    for library in dict.fromkeys(row.library for row in rows):
+        own = [row for row in rows if row.library == library]
+        taken = [row for row in own if not row.skipped]
+        right = [sum(cell(row, form)[0] in "o(" for row in taken) for form in COLUMNS]
+        lines.append([library, *map(str, (len(own), len(taken), *right))])
+    return aligned(lines)
 
 
 def summary(rows: list[Row]) -> str:
     lines: list[str] = []
-    for library in dict.fromkeys(row.library for row in rows):
-        own = [row for row in rows if row.library == library]
-        taken = [row for row in own if not row.skipped]
-        lines.append(
-            f"{library}: {len(own)} models, {len(own) - len(taken)} skipped, "
-            f"{sum(row.is_right for row in taken)} of {len(taken)} right in all forms; "
-            + ", ".join(
-                f"{form} {sum(cell(r, form)[0] in 'o(' for r in taken)}" for form in COLUMNS
-            )
-        )
     by_cause: dict[str, dict[str, None]] = defaultdict(dict)
     for row in rows:
         for misses in row.misses.values():
             for miss in misses:
-                by_cause[what(miss)][row.name] = None
+                by_cause[what(miss)][f"{row.library}/{row.name}"] = None
     for cause, names in sorted(by_cause.items(), key=lambda item: -len(item[1])):
         lines.append(f"{len(names):4} {cause}: {' '.join(list(names)[:4])}")
     for row in rows:
         if row.skipped:
-            lines.append(f"skipped {row.name}: {row.skipped}")
+            lines.append(f"skipped {row.library}/{row.name}: {row.skipped}")
     return "\n".join(lines)
+
+
+def aligned(lines: list[list[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(text.ljust(width) for text, width in zip(cells, widths, strict=True)).rstrip()
+        for cells in lines
+    )
+
+
+def of_library(library: str, options: argparse.Namespace) -> list[Row]:
+    try:
+        models = catalog(library, options.models)[: options.limit]
+    except Exception as error:
+        return [Row(library, "all", "", skipped=f"import: {type(error).__name__}: {error}")]
+    return run(models, options.jobs, int(options.memory * 2**30), options.seconds)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/zoo", description=__doc__)
-    parser.add_argument("--library", choices=["torchvision", "timm"], help="without it, both")
+    parser.add_argument(
+        "--library", choices=["all", *LIBRARIES], action="append", help="without it, all"
+    )
     parser.add_argument("--models", metavar="GLOB", default="*", help="those whose names match")
     parser.add_argument("--limit", type=int, metavar="N", help="the first N of each library")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
@@ -223,13 +237,19 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=900, help="time limit of a model")
     parser.add_argument("--memory", type=float, default=14, metavar="GIB", help="limit of a model")
     options = parser.parse_args()
-    libraries = [options.library] if options.library else ["torchvision", "timm"]
-    models = [m for name in libraries for m in catalog(name, options.models)[: options.limit]]
-    multiprocessing.set_start_method("fork")
-    rows = run(models, options.jobs, int(options.memory * 2**30), options.seconds)
+    chosen = options.library or ["all"]
+    rows: list[Row] = []
+    for library in LIBRARIES if "all" in chosen else chosen:
+        # What a library changes of PyTorch when it is imported is for its own models.
+        with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as process:
+            rows += process.submit(of_library, library, options).result()
     if options.json:
         options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
-    print(table(rows), summary(rows), sep="\n\n")
+    tables = [
+        table([row for row in rows if row.library == library])
+        for library in dict.fromkeys(row.library for row in rows)
+    ]
+    print(*tables, overview(rows), summary(rows), sep="\n\n")
     return any(not row.skipped and not row.is_right for row in rows)
 
 

@@ -1,0 +1,133 @@
+"""lightning: modules with LightningModule.to_torchscript()."""
+
+from __future__ import annotations
+
+# Before torchvision, which torchmetrics imports.
+import torchvision_extension  # noqa: F401  # isort: skip
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import lightning
+import torch
+from catalog import Calls, Model
+from torch import Tensor, nn
+from ways import Args, ToTorchScript
+
+
+class _Autoencoder(lightning.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+        self.example_input_array = torch.zeros(1, 28 * 28)
+        self.encoder = nn.Sequential(nn.Linear(28 * 28, 32), nn.ReLU(), nn.Linear(32, 3))
+        self.decoder = nn.Sequential(nn.Linear(3, 32), nn.ReLU(), nn.Linear(32, 28 * 28))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.decoder(self.encoder(x))
+
+    def training_step(self, batch: Tensor, index: int) -> Tensor:
+        return nn.functional.mse_loss(self(batch), batch)
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.Adam(self.parameters())
+
+
+class _Classifier(lightning.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(4)
+        )
+        self.head = nn.Linear(128, 10)
+        self.loss = nn.CrossEntropyLoss()
+        self.register_buffer("mean", torch.tensor(0.1307))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.features((x - self.mean).view(-1, 1, 28, 28))
+        return torch.log_softmax(self.head(x.flatten(1)), 1)
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], index: int) -> None:
+        self.log("loss", self.loss(self(batch[0]), batch[1]))
+
+
+class _Recurrent(lightning.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(50, 16)
+        self.lstm = nn.LSTM(16, 16, 2, batch_first=True)
+        self.head = nn.Linear(16, 50)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self.lstm(self.embed(ids))[0])
+
+
+class _Transformer(lightning.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(50, 16)
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(16, 50)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self.encoder(self.embed(ids)))
+
+
+class _Generator(lightning.LightningModule):
+    """One of two networks that are trained together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.generator = nn.Sequential(
+            nn.Linear(8, 32), nn.BatchNorm1d(32), nn.LeakyReLU(0.2), nn.Linear(32, 64), nn.Tanh()
+        )
+        self.discriminator = nn.Sequential(nn.Linear(64, 1), nn.Sigmoid())
+
+    def forward(self, z: Tensor) -> Tensor:
+        return self.generator(z).view(-1, 1, 8, 8)
+
+
+class _Within(lightning.LightningModule):
+    """A module that another LightningModule holds, twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = _Autoencoder()
+        self.second = self.first
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.first(x) + self.second(x * 2)
+
+
+def _images(count: int) -> Args:
+    return (torch.rand(count, 28 * 28),)
+
+
+def _ids(count: int) -> Args:
+    return (torch.randint(50, (count, 5 + count)),)
+
+
+def _noise(count: int) -> Args:
+    return (torch.randn(count, 8),)
+
+
+_MODULES: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Args]]] = {
+    "autoencoder": (_Autoencoder, _images),
+    "classifier": (_Classifier, _images),
+    "generator": (_Generator, _noise),
+    "recurrent": (_Recurrent, _ids),
+    "transformer": (_Transformer, _ids),
+    "within": (_Within, _images),
+}
+
+
+def models() -> Iterator[Model]:
+    for method in ("script", "trace"):
+        for name, (build, args) in _MODULES.items():
+            calls = Calls(args(3), (args(1), args(4)))
+            yield Model(
+                "lightning", f"{name}, {method}", "lightning", build,
+                lambda _, calls=calls: [calls], ToTorchScript(lightning.LightningModule, method),
+            )  # fmt: skip

@@ -1,0 +1,126 @@
+"""How a model becomes TorchScript, without autocast and in a scope of it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import linecache
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import jit_amp
+
+Args = tuple[Any, ...]
+
+
+def scope() -> torch.autocast:
+    return torch.autocast("cpu", dtype=torch.bfloat16)
+
+
+class Way:
+    """`jit` is torch.jit, or jit_amp in its place."""
+
+    def compile(self, jit: Any, model: nn.Module, example: Args) -> Any:
+        raise NotImplementedError
+
+    def scoped(self, model: nn.Module, plain: Any, example: Args) -> nn.Module:
+        """A module that calls the model in a scope. `plain` is the model compiled without."""
+        return Scoped(model)
+
+    def compile_in_scope(self, model: nn.Module, plain: Any, example: Args) -> Any:
+        return self.compile(jit_amp, self.scoped(model, plain, example).eval(), example)
+
+
+class Trace(Way):
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+
+    def compile(self, jit: Any, model: nn.Module, example: Args) -> Any:
+        return jit.trace(model, example, **self.options)
+
+
+class Script(Way):
+    def compile(self, jit: Any, model: nn.Module, example: Args) -> Any:
+        return jit.script(model)
+
+    def scoped(self, model: nn.Module, plain: Any, example: Args) -> nn.Module:
+        return declared(model, plain, example)
+
+
+class ScriptInScope(Script):
+    """With the scope around forward that jit_amp.script is told of."""
+
+    def compile_in_scope(self, model: nn.Module, plain: Any, example: Args) -> Any:
+        return jit_amp.script(model, autocast=scope())
+
+
+class Own(Way):
+    """For libraries with a method or function of their own, which asks torch.jit."""
+
+    @contextlib.contextmanager
+    def through(self, jit: Any) -> Iterator[None]:
+        """Within it, torch.jit is `jit`."""
+        with jit_amp.install() if jit is jit_amp else contextlib.nullcontext():
+            yield
+
+
+class ToTorchScript(Own):
+    """The method of a LightningModule, which `base` is."""
+
+    def __init__(self, base: type[nn.Module], method: str) -> None:
+        self.base, self.method = base, method
+
+    def compile(self, jit: Any, model: Any, example: Args) -> Any:
+        with self.through(jit):
+            if self.method == "script":
+                return model.to_torchscript()
+            return model.to_torchscript(method="trace", example_inputs=example)
+
+    def scoped(self, model: nn.Module, plain: Any, example: Args) -> nn.Module:
+        return declared(model, plain, example, self.base)
+
+
+class Scoped(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *args: Any) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.model(*args)
+
+
+_SCOPED = """
+class Scoped(base):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, {declared}):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.model({given})
+"""
+_numbers = itertools.count()
+
+
+def declared(
+    model: nn.Module, plain: Any, example: Args, base: type[nn.Module] = nn.Module
+) -> nn.Module:
+    """Scoped for scripting, which has to know the arguments: those of `plain` that are given."""
+    arguments = {
+        each.name: "Tensor" if isinstance(given, Tensor) else each.type.annotation_str
+        for each, given in zip(plain.forward.schema.arguments[1:], example, strict=False)
+    }
+    source = _SCOPED.format(
+        declared=", ".join(f"{name}: {kind}" for name, kind in arguments.items()),
+        given=", ".join(arguments),
+    )
+    file = f"<scoped {next(_numbers)}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    names = {**vars(typing), "torch": torch, "Tensor": Tensor, "base": base}
+    exec(compile(source, file, "exec"), names)
+    return names["Scoped"](model)
