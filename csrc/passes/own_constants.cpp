@@ -47,6 +47,16 @@ void own_constants(const std::vector<std::shared_ptr<Graph>>& methods, const Mod
       }
     }
   }
+  std::unordered_map<const void*, c10::ScalarType> dtypes;
+  for (const auto& graph : methods) {
+    for (const Node* node : all_nodes(*graph)) {
+      const at::Tensor* tensor = tensor_in(node);
+      if (tensor && dtypes.emplace(storage_of(*tensor), tensor->scalar_type()).first->second !=
+                        tensor->scalar_type()) {
+        shared.insert(storage_of(*tensor));
+      }
+    }
+  }
   std::unordered_map<const void*, at::Tensor> copies;
   for (const auto& graph : methods) {
     for (Node* node : all_nodes(*graph)) {

@@ -168,6 +168,13 @@ class Asks(nn.Module):
             return x @ x, torch.is_autocast_enabled("cpu")
 
 
+class ComplexConstants(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            z = torch.arange(4) * 1j
+            return x @ x + torch.imag(z), x + z
+
+
 def square() -> Tensor:
     return torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
 
@@ -184,6 +191,7 @@ CASES: dict[Callable[[], nn.Module], tuple[Any, ...]] = {
     HoldsADevice: (square(),),
     Sparse: (square(), torch.eye(4)),
     Asks: (square(),),
+    ComplexConstants: (square(),),
 }
 cases = pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
 
