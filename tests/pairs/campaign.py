@@ -34,7 +34,7 @@ from fuzz.reduce import reduced as smaller_source
 from . import plan
 from .check import Outcome, check
 from .compose import Composed
-from .doors import MAKES, Door
+from .doors import MAKES, Door, in_a_child
 from .features import FEATURES
 from .plan import Item
 
@@ -42,6 +42,7 @@ CHUNK = 400  # programs a process: TorchScript keeps everything it has compiled
 MEMORY = 12 << 30  # bytes of addresses, so that a program that wants all memory raises
 PATIENCE = 240.0  # seconds without a line, on a machine that has other work too
 WORKER = ("pairs.campaign", "--worker")
+FRESH = 16  # of so many programs one is the first in its process that is compiled
 REDUCTION = 15.0  # seconds in which a source is made small
 
 TEST = """
@@ -154,12 +155,18 @@ def work() -> None:
     print(json.dumps({"ready": True}), file=answers, flush=True)
     for line in sys.stdin:
         item, more = of_line(line)
-        if "reduce" in more:
+        if more.get("fresh"):
+            answer = in_a_child(lambda item=item: _answer(item))  # type: ignore[misc]
+        elif "reduce" in more:
             answer = _reduce(item, more["reduce"], Path(more["folder"]))
         else:
-            found = check(item.program(), item.door)
-            answer = {"verdict": found.verdict, "kind": found.kind, "detail": found.detail[:600]}
+            answer = _answer(item)
         print(json.dumps(answer), file=answers, flush=True)
+
+
+def _answer(item: Item) -> dict[str, Any]:
+    found = check(item.program(), item.door)
+    return {"verdict": found.verdict, "kind": found.kind, "detail": found.detail[:600]}
 
 
 def _reduce(item: Item, kind: str, folder: Path) -> dict[str, Any]:
@@ -360,12 +367,14 @@ class Campaign:
                 return None if time.monotonic() > self.end else next(items, None)
 
         def serve() -> None:
-            worker = Worker()
+            worker, fresh = Worker(), Worker()
             try:
                 while (item := next_item()) is not None:
-                    self.check(worker, item, last)
+                    is_fresh = item.seed % FRESH == 0 and item.door.carry != "elsewhere"
+                    self.check(fresh if is_fresh else worker, item, last, is_fresh)
             finally:
                 worker.stop()
+                fresh.stop()
 
         with ThreadPoolExecutor(self.jobs) as pool:
             served = [pool.submit(serve) for _ in range(self.jobs)]
@@ -377,23 +386,28 @@ class Campaign:
                 each.result()
         self.progress()
 
-    def check(self, worker: Worker, item: Item, last: bool) -> None:
-        answer = worker.ask(to_line(item))
+    def check(self, worker: Worker, item: Item, last: bool, fresh: bool = False) -> None:
+        more = {"fresh": True} if fresh else {}
+        answer = worker.ask(to_line(item, **more))
         before = self.tally.add(item, answer, last)
         if answer["verdict"] == "differs" and before is None:
             after = self.tally.programs
             with self.reducing:
-                found = self.reduce(worker, item, answer, after)
+                found = self.reduce(worker, item, answer, after, more)
             with self.tally.lock:
                 self.tally.found.append(found)
             print(f"{found.path}: {item.door}: {found.kind}", file=sys.stderr, flush=True)
 
-    def reduce(self, worker: Worker, item: Item, answer: dict[str, Any], after: int) -> Found:
+    def reduce(
+        self, worker: Worker, item: Item, answer: dict[str, Any], after: int, more: dict[str, Any]
+    ) -> Found:
         kind = answer["kind"]
         if not self.reduces:
             return Found(kind, item.door.make, frozenset(item.features), str(after), after)
-        if kind.startswith("the process"):
-            small = reduced(item, kind, lambda each: worker.ask(to_line(each))["kind"] == kind)
+        if more or kind.startswith("the process"):
+            small = reduced(
+                item, kind, lambda each: worker.ask(to_line(each, **more))["kind"] == kind
+            )
             outcome = Outcome("differs", kind, answer["detail"])
             path = write(self.folder, small, small.program().source, outcome)
             return Found(kind, item.door.make, frozenset(small.features), str(path), after)

@@ -142,6 +142,8 @@ class _Checker:
         before = snapshot(module, runs=moves)
         before_inputs = snapshot(_Holder(examples), runs=True)
         printed = io.StringIO()
+        if self.door.make == "scripted, frozen" and not isinstance(self.api, PyTorch):
+            self.check_scripted_is_left(examples)
         try:
             with contextlib.redirect_stdout(printed):
                 return how.function(self.api, module, examples)
@@ -154,6 +156,16 @@ class _Checker:
                 raise Difference("touched", f"{self.door.make}, examples: {found}")
             elif printed.getvalue() and self.door.make != "explain":  # it runs the program
                 raise Difference("touched", f"{self.door.make} printed {printed.getvalue()!r}")
+
+    def check_scripted_is_left(self, examples: tuple[Any, ...]) -> None:
+        """What jit_amp scripted has its parameters, and their gradients, after it is frozen."""
+        module = self.made().requires_grad_(True)
+        scripted = jit_amp.script(module)
+        before = snapshot(scripted, module)
+        with contextlib.suppress(jit_amp.AutocastError):  # refused, it is left too
+            jit_amp.freeze(scripted, example_inputs=examples)
+        if found := difference(before, snapshot(scripted, module)):
+            raise Difference("touched", f"freeze of a scripted module: {found}")
 
     def carried(self) -> tuple[Any, nn.Module]:
         """What is called, and eager's."""
@@ -183,6 +195,8 @@ class _Checker:
             eager = self.outer(eager)
             before = {n: v.clone() for n, v in made.state_dict().items()}
             ours = self.through(outer, self.inputs)
+            if door.how.frozen and door.make != "optimize_for_inference":
+                ours = saved(ours)
             if door.how.traces:
                 del before
                 with torch.no_grad():

@@ -108,7 +108,8 @@ class Api:
         return jit_amp.trace(module, given, strict=False)
 
     def freeze(self, module: Any, given: Any = None, **options: Any) -> Any:
-        return jit_amp.freeze(module, example_inputs=given, **options)
+        kept = [name for name in ("_packed",) if hasattr(module, name)]
+        return jit_amp.freeze(module, kept, example_inputs=given, **options)
 
     def for_inference(self, module: Any, given: Any) -> Any:
         return jit_amp.optimize_for_inference(module, example_inputs=given)

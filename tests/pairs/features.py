@@ -127,6 +127,7 @@ class ShareBlock(nn.Module):
         "attribute called _packed",
         "x = x * self._packed + self._c_like",
         "self._packed, self._c_like = 0.5, 1",
+        direct=True,
     ),
     Feature(
         "enumeration attribute",
@@ -394,6 +395,19 @@ ARGUMENTS = [
     ),
 ]
 
+HELD = """
+@torch.jit.script
+class Held:
+    def __init__(self, w: Tensor) -> None:
+        self.w = w
+
+    def __enter__(self) -> None:
+        self.w = self.w @ self.w
+
+    def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
+        self.w = self.w @ self.w
+"""
+
 OBJECTS = [
     Feature(
         "TorchScript class",
@@ -429,24 +443,24 @@ class Rotation:
     ),
     Feature(
         "class as context manager",
-        "held = Held(self.held)\nwith held:\n    $inside\nx = x + held.w.sum()",
+        f"held = Held(self.held)\nwith {BF16}:\n    with held:\n        $inside\n"
+        "x = x + held.w.float().sum()",
         "self.held = torch.rand(4, 4)",
-        """
-@torch.jit.script
-class Held:
-    def __init__(self, w: Tensor) -> None:
-        self.w = w
-
-    def __enter__(self) -> None:
-        self.w = self.w @ self.w
-
-    def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
-        self.w = self.w @ self.w
-""",
+        HELD,
         kind="around",
+        inside=True,
         # what __enter__ and __exit__ compute has no node in the graph
-        refused=("JA213", "JA214", "JA215", "JA216"),
-        refused_in_process=("JA213", "JA214", "JA215", "JA216"),
+        refused=("JA202", "JA301"),
+        masks=("lite",),
+    ),
+    Feature(
+        "class as context manager around nothing",
+        f"held = Held(self.held)\nwith {BF16}:\n    with held:\n        pass\n"
+        "x = x + held.w.float().sum()\n$o = held.w",
+        "self.held = torch.rand(4, 4)",
+        HELD,
+        # what __enter__ and __exit__ compute has no node in the graph
+        refused=("JA202", "JA301"),
         masks=("lite",),
     ),
     Feature(
@@ -466,8 +480,8 @@ class Item:
         return self.rank < other.rank
 """,
         # __lt__ is called by sort itself
-        refused=("JA213", "JA214", "JA215", "JA216"),
-        refused_in_process=("JA213", "JA214", "JA215", "JA216"),
+        refused=("JA301",),
+        refused_in_process=("JA209",),
         masks=("lite",),
     ),
     Feature(
@@ -714,6 +728,50 @@ def padding(self, x: Tensor, e: Optional[Tensor]) -> Tensor:
         traced=False,
     ),
     Feature(
+        "padding to a skip",
+        "image = x.float()[:, :, None, None]\n"
+        "x = self.up(image, [image, image], x.shape[1] - 2)[:, :, 0, 0]",
+        "self.up = Up()",
+        """
+class UpBlock(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.is_pad = nn.Conv2d(4, 4, 1), True
+
+    def forward(self, x: Tensor, e: Optional[Tensor]) -> Tensor:
+        y = self.conv(x)
+        if e is not None and torch.jit.isinstance(e, torch.Tensor):
+            if self.is_pad:
+                n = len(x.shape) - 2
+                sizes = [0] * (n * 2)
+                for i in range(n):
+                    if e.shape[-i - 1] != y.shape[-i - 1]:
+                        sizes[i * 2 + 1] = 1
+                y = F.pad(y, sizes, "replicate")
+            x = self.conv(torch.cat([e, y], dim=1)[:, :4])
+        else:
+            x = self.conv(y)
+        return x
+
+
+class Up(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([UpBlock() for _ in range(3)])
+
+    def forward(self, x: Tensor, skips: List[Tensor], n: int) -> Tensor:
+        for i, block in enumerate(self.blocks):
+            if i < n:
+                skip = skips[i]
+            else:
+                skip = None
+            x = block(x, skip)
+        return x
+""",
+        scope="in",
+        traced=False,
+    ),
+    Feature(
         "loop whose result is used at once",
         "y = self.at_once(x)\nif self.does_loop:\n    n = 0\n    for i in range(len(y.shape)):\n"
         "        n += y.shape[i] * 0 + i\n    y = y * n\n"
@@ -786,7 +844,7 @@ def padding(self, x: Tensor, e: Optional[Tensor]) -> Tensor:
         "waiting = torch.jit.fork(self.forked, x)\nx = torch.jit.wait(waiting)",
         "self.in_task = nn.Linear(4, 4)",
         members="def forked(self, x: Tensor) -> Tensor:\n    return self.in_task(x.float())\n",
-        masks=("vmap",),  # tasks have their casts in their graphs
+        masks=("vmap", "fork"),  # tasks have their casts in their graphs; a child has no threads
     ),
     Feature(
         "script_if_tracing",
@@ -845,7 +903,26 @@ def _alias(name: str, expression: str, write: str = "z += 0.5") -> Feature:
     )
 
 
+def _lost(name: str, expression: str, write: str = "z += 0.5") -> Feature:
+    return Feature(
+        f"lost write to {name}",
+        f"y = self.of_lost(x)\nz = {expression}\n{write}\nx = y * 0.5",
+        "self.of_lost = nn.Linear(4, 4)\nself.losing = nn.Dropout(0.5)",
+        # nobody reads the result: PyTorch's compiler drops the write before it can be seen
+        refused_in_process=("JA210",),
+    )
+
+
 ALIASES = [
+    _lost("dropout's result", "self.losing(y)"),
+    _lost("F.dropout's result", "F.dropout(y, 0.5, self.training)", "z.add_(1)"),
+    _lost("type_as' result", "y.type_as(y)"),
+    _lost("einsum's result", 'torch.einsum("ij->ij", y)', "z.mul_(0.5)"),
+    _lost("atleast_2d's result", "torch.atleast_2d(y)"),
+    _lost("sum_to_size' result", "y.sum_to_size(y.shape)"),
+    _lost("to's result", "y.to(y.dtype)"),
+    _lost("contiguous' result", "y.contiguous()", "z.mul_(0.5)"),
+    _lost("reshape's result", "y.reshape(-1, 4)", "z[:, 0] = 2.0"),
     _alias("dropout's result", "self.drop(y)"),
     _alias("F.dropout's result", "F.dropout(y, 0.5, self.training)", "z.add_(1)"),
     _alias("Identity's result", "self.same(y)"),
@@ -908,6 +985,12 @@ VALUES = [
     Feature(
         "integers times 1j",
         "z = torch.arange(4) * 1j\n$o = x.to(z.dtype) + z\nx = x + torch.imag(z)",
+    ),
+    Feature(
+        "integer argument times 1j",
+        "z = counts * 1j\n$o = x.to(z.dtype)\nx = x + torch.imag(z)",
+        args=(("counts: Tensor", "torch.arange(4)", "torch.arange(4) + 1"),),
+        direct=True,
     ),
     Feature(
         "integer arithmetic",
