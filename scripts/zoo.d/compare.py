@@ -186,9 +186,7 @@ class _Comparison:
         example = self.calls[0].args
         try:
             with jit_amp.install():
-                installed = self.model.way.compile(
-                    torch.jit, self.eager, copy.deepcopy(example)
-                )
+                installed = self.model.way.compile(torch.jit, self.eager, copy.deepcopy(example))
         except Exception as error:
             return [Miss("compile", cause_of(error))]
         plain = [call for call in map(self._plainly, self.calls) if call]
@@ -225,9 +223,7 @@ class _Comparison:
     def _marked(self, misses: list[Miss], pytorchs: Iterator[Miss]) -> list[Miss]:
         shared = {miss.stage for miss in pytorchs}
         return [
-            replace(
-                miss, is_pytorchs=miss.stage in shared or miss.cause in self._causes_of_plain()
-            )
+            replace(miss, is_pytorchs=miss.stage in shared or miss.cause in self._causes_of_plain())
             for miss in misses
         ]
 
@@ -258,9 +254,7 @@ class _Comparison:
 
         yield from self._misses("run", lambda: frozen, calls[:1], exact)
         yield from self._misses("other input", lambda: frozen, calls[1:], exact, times=1)
-        yield from self._misses(
-            "elsewhere", lambda: self._elsewhere(frozen), calls, exact, times=2
-        )
+        yield from self._misses("elsewhere", lambda: self._elsewhere(frozen), calls, exact, times=2)
         if target == "portable":
             yield from self._misses("lite", lite, calls, exact, times=1)
 
@@ -283,8 +277,9 @@ class _Comparison:
             run = make()
             for call in calls:
                 for _ in range(times):
-                    with torch.set_grad_enabled(grad or self.model.needs_grad), around or (
-                        nullcontext()
+                    with (
+                        torch.set_grad_enabled(grad or self.model.needs_grad),
+                        around or nullcontext(),
                     ):
                         actual = self._as_eagers(run(*copy.deepcopy(call.args)), call.expected)
                     if found := self._difference(actual, call, exact):

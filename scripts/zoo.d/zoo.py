@@ -75,7 +75,9 @@ class Running:
     def __init__(self, model: Model, memory: int, limit: float) -> None:
         self.row = Row(model.library, model.name, model.family)
         self.pipe, theirs = multiprocessing.Pipe(duplex=False)
-        self.process = multiprocessing.get_context("fork").Process(target=work, args=(model, theirs, memory))
+        self.process = multiprocessing.get_context("fork").Process(
+            target=work, args=(model, theirs, memory)
+        )
         self.process.start()
         theirs.close()
         self.start = time.monotonic()
@@ -184,7 +186,7 @@ def table(rows: list[Row]) -> str:
 
 
 def overview(rows: list[Row]) -> str:
-    """One line per library: of what it has, and PyTorch compiles, how many are right in each form."""
+    """A line per library: the models that PyTorch compiles, and how many are right in each form."""
     lines = [["library", "models", "compiled", *COLUMNS]]
     for library in dict.fromkeys(row.library for row in rows):
         own = [row for row in rows if row.library == library]

@@ -37,9 +37,7 @@ class _Network(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.lmax = 2
-        gate = e3nn_nn.Gate(
-            "8x0e", [torch.nn.functional.silu], "4x0e", [torch.sigmoid], "4x1o"
-        )
+        gate = e3nn_nn.Gate("8x0e", [torch.nn.functional.silu], "4x0e", [torch.sigmoid], "4x1o")
         sh = o3.Irreps.spherical_harmonics(self.lmax)
         self.first = Convolution("4x0e", "1x0e", sh, gate.irreps_in, [6, 16], 4.0)
         self.gate = gate
@@ -105,7 +103,8 @@ _MODULES: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Args]]] = {
     "Linear": (lambda: o3.Linear(_MIXED, _MIXED, biases=True), _features(_MIXED)),
     "Norm": (lambda: o3.Norm(_MIXED), _features(_MIXED)),
     "NormActivation": (
-        lambda: e3nn_nn.NormActivation(o3.Irreps(_MIXED), torch.sigmoid, bias=True), _features(_MIXED)
+        lambda: e3nn_nn.NormActivation(o3.Irreps(_MIXED), torch.sigmoid, bias=True),
+        _features(_MIXED),
     ),
     "SphericalHarmonics": (
         lambda: o3.SphericalHarmonics([0, 1, 2, 3], True, "component"), _features("1o")

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from catalog import Calls, Model
-from speechbrain.lobes.models import ECAPA_TDNN, CRDNN, Xvector
+from speechbrain.lobes.models import CRDNN, ECAPA_TDNN, Xvector
 from speechbrain.lobes.models.HifiGAN import HifiganGenerator
 from speechbrain.lobes.models.transformer import Conformer, Transformer
 from speechbrain.nnet import CNN, RNN, activations, linear, normalization, pooling

@@ -1,4 +1,4 @@
-"""torch_geometric: layers, models and pooling, with torch.jit.script, which takes them as they are."""
+"""torch_geometric: layers, models and pooling, with torch.jit.script."""
 
 from __future__ import annotations
 
@@ -148,9 +148,7 @@ def _edges(nodes: int, count: int) -> Tensor:
 
 
 def models() -> Iterator[Model]:
-    def of(
-        kind: dict[str, Make], args: Callable[[int, int], Args], family: str
-    ) -> Iterator[Model]:
+    def of(kind: dict[str, Make], args: Callable[[int, int], Args], family: str) -> Iterator[Model]:
         calls = lambda _: [Calls(args(12, 30), (args(7, 16), args(20, 50)))]  # noqa: E731
         for name, make in kind.items():
             yield Model("torch_geometric", name, family, make, calls, Script())
@@ -170,13 +168,9 @@ def models() -> Iterator[Model]:
 
     yield from of(_LAYERS, nodes, "layers")
     yield from of(_MODELS, nodes, "models")
-    yield from of(
-        _OF_EDGE_FEATURES, lambda n, e: (*nodes(n, e), torch.rand(n + e, 4)), "layers"
-    )
+    yield from of(_OF_EDGE_FEATURES, lambda n, e: (*nodes(n, e), torch.rand(n + e, 4)), "layers")
     yield from of(_OF_EDGE_WEIGHTS, lambda n, e: (*nodes(n, e), torch.rand(n + e)), "layers")
-    yield from of(
-        _OF_RELATIONS, lambda n, e: (*nodes(n, e), torch.randint(3, (n + e,))), "layers"
-    )
+    yield from of(_OF_RELATIONS, lambda n, e: (*nodes(n, e), torch.randint(3, (n + e,))), "layers")
     ppf = {"PPFConv": _OF_POINTS.pop("PPFConv")}
     yield from of(ppf, oriented, "layers")
     yield from of(_OF_POINTS, points, "layers")

@@ -63,8 +63,15 @@ def _of_torchvision(name: str) -> Model:
         "optical_flow": lambda _: [_flow()],
         "video": lambda _: map(batches, ((3, 8, 64, 64), (3, 16, 112, 112), (3, 16, 224, 224))),
     }.get(family, lambda _: (batches((3, n, n)) for n in (64, 96, 224, 299)))
-    return Model("torchvision", name, family, lambda: builder(**options), calls,
-        ScriptInScope(), extensions=("torchvision_extension",))
+    return Model(
+        "torchvision",
+        name,
+        family,
+        lambda: builder(**options),
+        calls,
+        ScriptInScope(),
+        extensions=("torchvision_extension",),
+    )
 
 
 def _detection() -> Calls:

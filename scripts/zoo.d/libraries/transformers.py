@@ -45,6 +45,14 @@ _VISION = {
     "image_size": 32,
     "patch_size": 8,
 }
+_DISENTANGLED = {**_TEXT, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
+_WINDOWS = {
+    "image_size": 64,
+    "embed_dim": 16,
+    "depths": [2, 2],
+    "num_heads": [2, 4],
+    "window_size": 4,
+}
 _AUDIO = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
@@ -105,11 +113,11 @@ _MODELS: dict[str, tuple[str, dict[str, Any], Callable[[int, int], Args]]] = {
     "BertForSequenceClassification": ("BertConfig", _TEXT, _text),
     "BertModel": ("BertConfig", _TEXT, _text),
     "DebertaModel": (
-        "DebertaConfig", {**_TEXT, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]}, _text
+        "DebertaConfig", _DISENTANGLED, _text
     ),
     "DebertaV2Model": (
         "DebertaV2Config",
-        {**_TEXT, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 8},
+        {**_DISENTANGLED, "position_buckets": 8},
         _text,
     ),
     "DistilBertModel": (
@@ -128,7 +136,9 @@ _MODELS: dict[str, tuple[str, dict[str, Any], Callable[[int, int], Args]]] = {
     ),
     "MPNetModel": ("MPNetConfig", _TEXT, _text),
     "RobertaModel": ("RobertaConfig", _TEXT, _text),
-    "SqueezeBertModel": ("SqueezeBertConfig", {**_TEXT, "embedding_size": 32, "intermediate_size": 64}, _text),
+    "SqueezeBertModel": (
+        "SqueezeBertConfig", {**_TEXT, "embedding_size": 32, "intermediate_size": 64}, _text
+    ),
     "XLMRobertaModel": ("XLMRobertaConfig", _TEXT, _text),
     "BloomForCausalLM": (
         "BloomConfig",
@@ -188,19 +198,23 @@ _MODELS: dict[str, tuple[str, dict[str, Any], Callable[[int, int], Args]]] = {
     "MobileNetV2Model": ("MobileNetV2Config", {"depth_multiplier": 0.35}, _large_image),
     "MobileViTModel": (
         "MobileViTConfig",
-        {"image_size": 64, "hidden_sizes": [16, 24, 32], "neck_hidden_sizes": [8, 8, 8, 8, 16, 16, 32]},
+        {"image_size": 64, "hidden_sizes": [16, 24, 32],
+         "neck_hidden_sizes": [8, 8, 8, 8, 16, 16, 32]},
         _large_image,
     ),
     "PoolFormerModel": (
         "PoolFormerConfig", {"depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 24, 32]}, _large_image
     ),
     "RegNetModel": (
-        "RegNetConfig", {"embedding_size": 8, "hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1],
-         "groups_width": 8}, _large_image,
+        "RegNetConfig",
+        {"embedding_size": 8, "hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1],
+         "groups_width": 8},
+        _large_image,
     ),
     "ResNetForImageClassification": (
         "ResNetConfig",
-        {"embedding_size": 8, "hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 2, 1]}, _large_image,
+        {"embedding_size": 8, "hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 2, 1]},
+        _large_image,
     ),
     "SegformerForSemanticSegmentation": (
         "SegformerConfig",
@@ -210,12 +224,12 @@ _MODELS: dict[str, tuple[str, dict[str, Any], Callable[[int, int], Args]]] = {
     ),
     "SwinModel": (
         "SwinConfig",
-        {"image_size": 64, "embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4},
+        _WINDOWS,
         _large_image,
     ),
     "Swinv2Model": (
         "Swinv2Config",
-        {"image_size": 64, "embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4},
+        _WINDOWS,
         _large_image,
     ),
     "ViTForImageClassification": ("ViTConfig", _VISION, _image),

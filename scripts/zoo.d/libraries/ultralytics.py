@@ -32,7 +32,7 @@ _NAMES = (
 
 
 def _exported(name: str) -> nn.Module:
-    stem, dash, task = name.partition("-")
+    _, dash, task = name.partition("-")
     model = _TASKS[dash + task](f"{name}.yaml", verbose=False)
     for parameter in model.parameters():
         parameter.requires_grad = False
