@@ -138,7 +138,10 @@ class Flattener {
   // `given`: the module that each input is, null for what is no module or not known.
   std::shared_ptr<Graph> body(GraphFunction& function, const std::vector<ObjectPtr>& given,
                               const Node* call) {
-    const Key key(&function, given);
+    Key key(&function, {});
+    for (const ObjectPtr& module : given) {
+      key.second.push_back(module.get());
+    }
     if (auto done = done_.find(key); done != done_.end()) {
       return done->second;
     }
@@ -161,7 +164,7 @@ class Flattener {
   }
 
  private:
-  using Key = std::pair<GraphFunction*, std::vector<ObjectPtr>>;
+  using Key = std::pair<GraphFunction*, std::vector<const c10::ivalue::Object*>>;
 
   void inline_calls(Block* block, Modules& modules) {
     std::vector<Node*> nodes(block->nodes().begin(), block->nodes().end());

@@ -197,6 +197,7 @@ cases = pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
 
 
 @cases
+@pytest.mark.filterwarnings("ignore:Casting complex values to real")  # PyTorch compares constants
 def test_scripted(make: Callable[[], nn.Module]) -> None:
     # Gradients are recorded where the module takes them itself.
     with torch.set_grad_enabled(make is Forces):

@@ -197,7 +197,9 @@ def test_onednn_makes_groups_of_it(name: str) -> None:
         for _ in range(3):
             frozen(*inputs)
         graph = torch.jit.last_executed_optimized_graph()
-    assert len(graph.findAllNodes("prim::oneDNNFusionGroup")) >= 2
+    # oneDNN takes fewer operators where the CPU has no bfloat16.
+    least = 2 if torch.ops.mkldnn._is_mkldnn_bf16_supported() else 1
+    assert len(graph.findAllNodes("prim::oneDNNFusionGroup")) >= least
 
 
 @EXAMPLES
