@@ -284,10 +284,11 @@ PYBIND11_MODULE(_C, m) {
       }
     }
   });
+  m.def("forget_ignored", &jit_amp::forget_ignored);
   m.def("check_examples", [](const Module& module, const std::vector<py::tuple>& examples) {
     (void)stacks_of(module, examples);
   });
-  m.def("freezable", &jit_amp::freezable);
+  m.def("frozen_by_pytorch", &jit_amp::frozen_by_pytorch);
   m.def("freeze_module", [](const Module& module, const std::vector<std::string>& preserved_attrs,
                             const std::vector<py::tuple>& examples, bool optimize_numerics,
                             bool for_server, bool check_inputs) {

@@ -373,8 +373,9 @@ def _weights(scripted: Any, method: str) -> Iterator[Weight]:
             users = tuple(dict.fromkeys(_places_of_users(node)))
             yield Weight(_dtype(value.dtype), tuple(value.shape), value.nbytes, users)
     for child in scripted.children():
-        if ".jit_amp._packed." in child._c._type().qualified_name():
-            for value in child.plain:
+        packed: Any = child
+        if ".jit_amp._packed." in packed._c._type().qualified_name():  # csrc/passes/pack_weights.h
+            for value in packed.plain:
                 yield Weight(_dtype(value.dtype), tuple(value.shape), value.nbytes, ())
 
 

@@ -92,11 +92,12 @@ def freeze(
     _check_preserved(scripted, preserved)
     if not _C.has_scopes(scripted._c):
         _C.check_examples(scripted._c, examples)
-        own = wrap_cpp_module(_C.freezable(scripted._c))  # type: ignore[no-untyped-call]
-        plain: ScriptModule = _original.freeze(own, preserved, optimize_numerics)
+        plain = wrap_cpp_module(_C.frozen_by_pytorch(scripted._c, preserved))  # type: ignore[no-untyped-call]
+        methods = [name for name in preserved if scripted._c._has_method(name)]
+        _original.run_frozen_optimizations(plain, optimize_numerics, methods)
         _C.write_questions(plain._c)
         _C.lower_where_it_is(plain._c)  # for calls under an ambient autocast
-        return plain
+        return plain  # type: ignore[no-any-return]
     frozen = _C.freeze_module(
         scripted._c,
         preserved,
@@ -234,7 +235,7 @@ def _taken(
         _check.instance(
             "example_kwarg_inputs", example_kwarg_inputs, Mapping, "a dictionary of arguments"
         )
-    if module.training:
+    if getattr(module, "training", False):  # what is frozen has none
         raise RuntimeError(
             f"jit_amp.{function} takes a module in eval mode: call .eval() on it before freezing"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import types
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
@@ -61,12 +62,10 @@ def ignore_amp(fn: Any = None, ignore: bool = True, *, scopes: bool = False) -> 
         _refuse_others(_C.ignore_function(fn, _decorated.pattern(), ignore, scopes), fn)
         return fn
     if isinstance(fn, torch._C.ScriptMethod):
-        _refuse_others(
-            _C.ignore_method(fn.owner, fn.name, _decorated.pattern(), ignore, scopes), fn
-        )
+        _refuse_others(_ignore_method(fn.owner, fn.name, ignore, scopes), fn)
         return fn
     if isinstance(fn, ScriptModule):
-        _refuse_others(_C.ignore_method(fn._c, "forward", _decorated.pattern(), ignore, scopes), fn)
+        _refuse_others(_ignore_method(fn._c, "forward", ignore, scopes), fn)
         return fn
     if scopes:
         raise TypeError(
@@ -86,6 +85,19 @@ def ignore_amp(fn: Any = None, ignore: bool = True, *, scopes: bool = False) -> 
     if not callable(fn):
         raise TypeError(f"ignore_amp takes a function or a module, not {_check.shown(fn)}")
     return _switched(fn, ignore)
+
+
+def _forget_ignored(phase: str, _: dict[str, int]) -> None:
+    if phase == "stop":
+        _C.forget_ignored()
+
+
+def _ignore_method(owner: Any, name: str, ignore: bool, scopes: bool) -> bool:
+    """As long as it is known that a module ignores autocast, its weights are kept; so it is asked
+    after each garbage collection whether the module is gone."""
+    if _forget_ignored not in gc.callbacks:
+        gc.callbacks.append(_forget_ignored)
+    return _C.ignore_method(owner, name, _decorated.pattern(), ignore, scopes)
 
 
 def _refuse_others(switched: bool, fn: Any) -> None:

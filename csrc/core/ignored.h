@@ -12,6 +12,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace jit_amp {
 
@@ -38,7 +40,15 @@ bool any_ignored(const c10::ClassType& cls, const std::string& method);
 void copy_ignored(const torch::jit::GraphFunction& from, const torch::jit::GraphFunction& to);
 void copy_ignored(const torch::jit::Module& from, const torch::jit::Module& to);
 
-// Changes whenever the set does.
+// What is ignored in the module and in those below it, and where: two modules of a class between
+// which it does not differ are lowered alike.
+using IgnoredIn = std::vector<std::pair<size_t, uint64_t>>;
+IgnoredIn ignored_in(const torch::jit::ObjectPtr& module);
+
+// Changes whenever the set does, but for what is forgotten.
 uint64_t ignored_version();
+
+// Forgets what was said of modules that are gone.
+void forget_ignored();
 
 }  // namespace jit_amp

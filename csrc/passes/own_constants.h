@@ -4,8 +4,8 @@
 // trained into the module later would be in one half of the artefact, that which is not cast. What
 // the graph writes to stays what it is, to whoever else has it.
 //
-// Constants of different dtypes that share their memory, a complex tensor and its imaginary part, get
-// memory of their own: torch.jit.save writes it once, for one of the dtypes.
+// Constants of different dtypes that share their memory, a complex tensor and its imaginary part,
+// get memory of their own: torch.jit.save writes it once, for one of the dtypes.
 #pragma once
 
 #include <torch/csrc/jit/api/module.h>

@@ -60,14 +60,16 @@ bool can_run(Graph& graph) {
   const auto nodes = all_nodes(graph);
   return std::all_of(nodes.begin(), nodes.end(), [](const Node* node) {
     const auto kind = node->kind();
-    const bool is_pytorchs = kind.is_aten() || kind.is_prim() || is_pointwise(node) ||
-                             kind.ns() == Symbol::fromQualString(kLinear).ns();
+    if (kind.ns() == Symbol::fromQualString(kLinear).ns()) {
+      return true;
+    }
     if (kind == prim::Enter || kind == prim::Exit) {
       const auto type = node->input(0)->type()->cast<c10::ClassType>();
       return type && type->name()->qualifiedName().rfind("__torch__.torch.", 0) == 0;
     }
-    return is_pytorchs && (!node->hasSideEffects() || kind == prim::RaiseException ||
-                           kind == prim::SetAttr || kind == aten::manual_seed);
+    return (kind.is_aten() || kind.is_prim()) &&
+           (!node->hasSideEffects() || kind == prim::RaiseException || kind == prim::SetAttr ||
+            kind == aten::manual_seed);
   });
 }
 

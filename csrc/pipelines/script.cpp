@@ -11,6 +11,7 @@
 #include "passes/name_convolutions.h"
 #include "passes/share_casts.h"
 #include "passes/tell_aliases.h"
+#include "passes/write_numbers.h"
 #include "passes/write_powers.h"
 
 namespace jit_amp {
@@ -22,6 +23,8 @@ bool run_flatten(Context& c) {
 }
 
 bool run_name_convolutions(Context& c) { return name_convolutions(c.graph); }
+
+bool run_write_numbers(Context& c) { return write_numbers(*c.graph); }
 
 bool run_write_powers(Context& c) { return write_powers(*c.graph); }
 
@@ -62,6 +65,7 @@ const std::vector<Pass>& flattening() {
   static const auto& passes = *new std::vector<Pass>{
       {"flatten", run_flatten, Phase::source, Phase::inlined},
       {"name_convolutions", run_name_convolutions, Phase::inlined, Phase::inlined},
+      {"write_numbers", run_write_numbers, Phase::inlined, Phase::inlined},
       {"write_powers", run_write_powers, Phase::inlined, Phase::inlined},
       {"mark_loops", run_mark_loops, Phase::inlined, Phase::flat},
       {"tell_aliases", run_tell_aliases, Phase::flat, Phase::flat},

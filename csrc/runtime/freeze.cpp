@@ -106,6 +106,14 @@ void lower_methods(const Module& module, const std::vector<Kept>& methods,
   write_devices(module, flat);
 }
 
+// What PyTorch's freezing can be given: it writes to lists, dictionaries and objects, and what it
+// makes of weights that are packed cannot be saved.
+Module freezable(const Module& module) {
+  Module own = with_own_containers(module);
+  unpack(own);
+  return own;
+}
+
 // A frozen module, and the graphs of its methods with what is known of their values.
 struct Decided {
   Module frozen;
@@ -144,9 +152,9 @@ Decided decided(const Module& module, const std::vector<std::string>& preserved_
 
 }  // namespace
 
-Module freezable(const Module& module) {
-  Module own = with_own_containers(module);
-  unpack(own);
+Module frozen_by_pytorch(const Module& module, const std::vector<std::string>& preserved_attrs) {
+  Module own = freezable(module.clone(/*inplace=*/true));
+  freeze_module_inplace(&own, preserved_attrs);
   return own;
 }
 

@@ -22,9 +22,9 @@ struct FreezeOptions {
   bool check_inputs = true;  // else it has no check of them, and nothing is taken for granted
 };
 
-// What PyTorch's freezing can be given in the module's place: it writes to lists, dictionaries and
-// objects, and what it makes of weights that are packed cannot be saved.
-torch::jit::Module freezable(const torch::jit::Module& module);
+// What PyTorch's freezing makes of a module without scopes, which stays as it is.
+torch::jit::Module frozen_by_pytorch(const torch::jit::Module& module,
+                                     const std::vector<std::string>& preserved_attrs);
 
 // `examples` are stacks of arguments of forward, without self. Throws AutocastError for what cannot
 // be exported. The given module stays as it is.

@@ -16,7 +16,6 @@
 #include "core/dialect.h"
 #include "core/error.h"
 #include "core/graphs.h"
-#include "core/ignored.h"
 #include "passes/enter_scopes.h"
 #include "pipelines/script.h"
 #include "runtime/attach.h"
@@ -251,20 +250,20 @@ Program* Program::behind(const GraphFunction& function) {
 }
 
 bool Program::Variant::may_hold() const {
-  return version == ignored_version() && policies == policy_version() &&
-         (!self || !alive.expired());
+  return version == ignored_version() && policies == policy_version();
 }
 
-bool Program::Variant::holds_on(const ObjectPtr& module) const {
-  return may_hold() && (version == 0 || self == module.get()) &&
+bool Program::Variant::holds_on(const ObjectPtr& module, const IgnoredIn& ignored_now) const {
+  return may_hold() && ignored == ignored_now &&
          std::all_of(reads.begin(), reads.end(),
                      [&](const Read& read) { return read.holds_on(module); });
 }
 
 Program::Lowered Program::find(const ObjectPtr& self, size_t kind) {
+  const IgnoredIn ignored = ignored_in(self);
   const std::lock_guard lock(lock_);
   for (const Variant& variant : variants_) {
-    if (variant.holds_on(self)) {
+    if (variant.holds_on(self, ignored)) {
       return variant.lowered[kind];
     }
   }
@@ -274,6 +273,7 @@ Program::Lowered Program::find(const ObjectPtr& self, size_t kind) {
 Program::Lowered Program::make(const ObjectPtr& self, size_t kind, bool with_code) {
   const Turn turn;
   const uint64_t version = ignored_version(), policies = policy_version();
+  const IgnoredIn ignored = ignored_in(self);
   Lowered made = find(self, kind);  // another thread's may be there by now
   const bool is_new = !made.is_made;
   std::vector<Read> reads;
@@ -300,7 +300,7 @@ Program::Lowered Program::make(const ObjectPtr& self, size_t kind, bool with_cod
                                        [](const Variant& known) { return !known.may_hold(); });
   variants_.erase(outdated, variants_.end());
   auto variant = std::find_if(variants_.begin(), variants_.end(),
-                              [&](const Variant& known) { return known.holds_on(self); });
+                              [&](const Variant& known) { return known.holds_on(self, ignored); });
   if (variant == variants_.end()) {
     if (!is_new) {  // something has changed since: for this call it is right, and for no other
       return made;
@@ -308,9 +308,7 @@ Program::Lowered Program::make(const ObjectPtr& self, size_t kind, bool with_cod
     if (variants_.size() == kVariants) {
       variants_.erase(variants_.begin());
     }
-    using Weak = c10::weak_intrusive_ptr<c10::ivalue::Object>;
-    const ObjectPtr only = version == 0 ? nullptr : self;
-    variants_.push_back({version, policies, only.get(), Weak(only), std::move(reads), {}});
+    variants_.push_back({version, policies, ignored, std::move(reads), {}});
     variant = std::prev(variants_.end());
   }
   variant->lowered[kind] = made;

@@ -24,6 +24,7 @@
 
 #include "analysis/scopes.h"
 #include "core/forks.h"
+#include "core/ignored.h"
 #include "passes/fix_attributes.h"
 
 namespace jit_amp {
@@ -87,18 +88,17 @@ class Program : public torch::CustomClassHolder {
   };
 
   // The lowered graphs for modules on which these attributes are what they were; for a function,
-  // which reads none, for any call. Once anything was made to ignore autocast, which can be said of
-  // one module's method, they are one module's alone.
+  // which reads none, for any call; and on which the same is made to ignore autocast, which can be
+  // said of one module's method.
   struct Variant {
-    uint64_t version;                 // of the ignored functions; 0 as long as there never was one
-    uint64_t policies;                // the version of what users stated
-    const c10::ivalue::Object* self;  // null at version 0
-    c10::weak_intrusive_ptr<c10::ivalue::Object> alive;
+    uint64_t version;   // of what is ignored
+    uint64_t policies;  // the version of what users stated
+    IgnoredIn ignored;  // in the module
     std::vector<Read> reads;
     std::array<Lowered, kKinds> lowered;
 
     bool may_hold() const;
-    bool holds_on(const torch::jit::ObjectPtr& self) const;
+    bool holds_on(const torch::jit::ObjectPtr& self, const IgnoredIn& ignored_now) const;
   };
 
   // What holds now for this module; not made where nothing does yet.

@@ -1,4 +1,5 @@
-"""Every test of this folder leaves the thread's autocast as it found it."""
+"""Every test of this folder leaves the thread's autocast as it found it; and every call of jit_amp
+leaves what it is given, and the process, as they were."""
 
 from __future__ import annotations
 
@@ -7,7 +8,20 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+import jit_amp
+
 from .support import autocast_state
+from .untouched import CHANGES, watched
+
+
+@pytest.fixture(autouse=True, scope="session")
+def calls_are_watched() -> Iterator[None]:
+    originals = {name: getattr(jit_amp, name) for name in CHANGES}
+    for name, function in originals.items():
+        setattr(jit_amp, name, watched(name, function))
+    yield
+    for name, function in originals.items():
+        setattr(jit_amp, name, function)
 
 
 @pytest.fixture(autouse=True)

@@ -1,8 +1,10 @@
 """ignore_amp: what is ignored runs as in disabled scopes, whoever calls it and whenever."""
 
 import copy
+import gc
 import io
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -820,3 +822,31 @@ def test_what_jit_amp_did_not_script_is_refused() -> None:
 def test_what_cannot_be_called_is_refused(value: Any) -> None:
     with pytest.raises(TypeError, match="takes a function or a module, not"):
         jit_amp.ignore_amp(value)
+
+
+@pytest.mark.parametrize("called", [False, True])
+@pytest.mark.parametrize("of", [lambda s: s, lambda s: s.forward, lambda s: s.first])
+def test_a_module_that_is_gone_takes_its_weights_with_it(of: Any, called: bool) -> None:
+    module = Layers()
+    weights = [weakref.ref(weight) for weight in module.parameters()]
+    others = jit_amp.script(Layers())
+    scripted = jit_amp.script(module)
+    jit_amp.ignore_amp(of(scripted))
+    if called:
+        for each in (scripted, others):
+            each(X)
+    del scripted, module
+    gc.collect()
+    assert weights
+    assert not any(weight() is not None for weight in weights)
+
+
+def test_modules_that_follow_at_the_address_of_an_ignored_one_heed_autocast() -> None:
+    module = Layers()
+    expected = [t.dtype for t in tensors_of(jit_amp.script(module)(X))]
+    for _ in range(20):
+        scripted = jit_amp.script(module)
+        assert [t.dtype for t in tensors_of(scripted(X))] == expected
+        jit_amp.ignore_amp(scripted.first)
+        del scripted
+        gc.collect()

@@ -1,0 +1,71 @@
+"""A processor that computes in bfloat16, for machines that have none.
+
+oneDNN's operators for fused layers and packed weights are replaced by stock arithmetic in PyTorch's
+dispatcher. What is packed is an mkldnn tensor, as it is on such a processor: it cannot be saved.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def _plain(weight: Tensor) -> Tensor:
+    return weight.to_dense().bfloat16() if weight.is_mkldnn else weight
+
+
+def _activated(y: Tensor, name: str) -> Tensor:
+    return {"none": lambda t: t, "relu": F.relu, "gelu": F.gelu}[name](y)
+
+
+def _linear(
+    x: Tensor, weight: Tensor, bias: Any, attr: str, scalars: Any, algorithm: Any
+) -> Tensor:
+    return _activated(F.linear(x, _plain(weight), bias), attr)
+
+
+def _convolution(
+    x: Tensor,
+    weight: Tensor,
+    bias: Any,
+    padding: Any,
+    stride: Any,
+    dilation: Any,
+    groups: int,
+    attr: str,
+    scalars: Any,
+    algorithm: Any,
+) -> Tensor:
+    return _activated(F.conv2d(x, _plain(weight), bias, stride, padding, dilation, groups), attr)
+
+
+def _packed(weight: Tensor, *_: Any) -> Tensor:
+    return weight.float().contiguous().to_mkldnn()
+
+
+@contextlib.contextmanager
+def bfloat16_processor() -> Iterator[None]:
+    library = torch.library.Library("mkldnn", "IMPL")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch tells that it has kernels already
+        library.impl(
+            "_is_mkldnn_bf16_supported",
+            lambda: True,
+            "CompositeImplicitAutograd",
+            allow_override=True,
+        )
+        for key in ("CPU", "MkldnnCPU"):
+            library.impl("_linear_pointwise", _linear, key, allow_override=True)
+            library.impl("_convolution_pointwise", _convolution, key, allow_override=True)
+            library.impl("_reorder_linear_weight", _packed, key, allow_override=True)
+            library.impl("_reorder_convolution_weight", _packed, key, allow_override=True)
+    try:
+        yield
+    finally:
+        library._destroy()
