@@ -52,7 +52,7 @@ def compiled(obj: Any, frames_up: int = 0) -> Any:
     is the frame whose names a class may use."""
     if _compilation():  # a hook of the user's compiles something in between
         return _script.script(obj, _frames_up=frames_up + 1)
-    with lock, _replaced():
+    with lock, _replaced(), _overloads_kept(obj):
         compilation = _this_thread.compilation = _Compilation()
         try:
             result = _script.script(obj, _frames_up=frames_up + 3)  # with _in_a_compilation's two
@@ -63,6 +63,24 @@ def compiled(obj: Any, frames_up: int = 0) -> Any:
         if isinstance(result, ScriptModule):
             compilation.set_apart(result)
     return result
+
+
+@contextlib.contextmanager
+def _overloads_kept(obj: Any) -> Iterator[None]:
+    """Takes out what PyTorch's compiler leaves in the modules that it compiles
+    (torch/jit/_recursive.py, infer_methods_to_compile)."""
+    name = "__overloads__"
+    is_made = isinstance(obj, torch.nn.Module) and "_modules" in vars(obj)
+    modules = list(obj.modules()) if is_made else []
+    before = [(vars(each), vars(each).get(name)) for each in modules]
+    try:
+        yield
+    finally:
+        for members, overloads in before:
+            if overloads is None:
+                members.pop(name, None)
+            else:
+                members[name] = overloads
 
 
 def is_compiling() -> bool:

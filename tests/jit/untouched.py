@@ -26,14 +26,15 @@ SMALL = 1 << 16
 class Changes:
     """What a function is documented to change, and so is not compared."""
 
-    values: bool = False  # of tensors, lists, attributes, and the random state
+    values: bool = False  # of tensors, lists, attributes; the random state and autocast
     members: bool = False  # what a module has in its __dict__
     functions: bool = False  # those of torch.jit
 
     def __call__(self, path: str) -> bool:
         return (
-            (self.values and path.startswith(("value of ", "random ")))
+            (self.values and path.startswith(("value of ", "random ", "autocast ")))
             or (self.members and path.startswith(("member ", "value of ")))
+            or (self.members and path.startswith("class of ") and "." in path)
             or (self.functions and path.startswith("torch.jit."))
         )
 
