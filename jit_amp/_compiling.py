@@ -52,7 +52,7 @@ def compiled(obj: Any, frames_up: int = 0) -> Any:
     is the frame whose names a class may use."""
     if _compilation():  # a hook of the user's compiles something in between
         return _script.script(obj, _frames_up=frames_up + 1)
-    with lock, _replaced(), _overloads_kept(obj):
+    with lock, _replaced(), overloads_kept(obj):
         compilation = _this_thread.compilation = _Compilation()
         try:
             result = _script.script(obj, _frames_up=frames_up + 3)  # with _in_a_compilation's two
@@ -66,7 +66,7 @@ def compiled(obj: Any, frames_up: int = 0) -> Any:
 
 
 @contextlib.contextmanager
-def _overloads_kept(obj: Any) -> Iterator[None]:
+def overloads_kept(obj: Any) -> Iterator[None]:
     """Takes out what PyTorch's compiler leaves in the modules that it compiles
     (torch/jit/_recursive.py, infer_methods_to_compile)."""
     name = "__overloads__"

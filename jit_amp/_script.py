@@ -140,7 +140,8 @@ def script(
     if _rcb is not None:  # it is PyTorch's compiler that asks, for what a program calls
         return _original.script(obj, None, _frames_up + 1, _rcb, example_inputs)
     if example_inputs is not None:
-        obj = _original.script(obj, None, _frames_up + 1, None, example_inputs)
+        with _compiling.overloads_kept(obj):
+            obj = _original.script(obj, None, _frames_up + 1, None, example_inputs)
     scripted = _scripted(obj, _frames_up + 1)
     if isinstance(scripted, RecursiveScriptClass) and _C.object_has_scopes(scripted._c):
         raise TypeError(

@@ -57,9 +57,14 @@ def artefacts(module: nn.Module, example: Sequence[Any] | None, folder: Path) ->
 
 
 def assert_as_eager(
-    module: nn.Module, calls: Iterable[Sequence[Any]], folder: Path, *, refused: str | None = None
+    module: nn.Module,
+    calls: Iterable[Sequence[Any]],
+    folder: Path,
+    *,
+    refused: str | None = None,
+    rounding: bool = False,
 ) -> set[torch.dtype]:
-    """Asserts that artefacts give what eager gives, bit for bit.
+    """Asserts that artefacts give what eager gives, bit for bit, or within a rounding.
 
     One is frozen without examples and called with everything; and one for each combination of
     dtypes, with the first call as its example. Where eager raises nothing is asked of them, and
@@ -93,7 +98,10 @@ def assert_as_eager(
                     where = (
                         f"{key}, call {call}, {[(x.dtype, x.shape) for x in tensors_of(inputs)]}"
                     )
-                    assert_same(actual, expected, where)
+                    if rounding:
+                        torch.testing.assert_close(actual, expected)
+                    else:
+                        assert_same(actual, expected, where)
     return found
 
 
@@ -365,16 +373,20 @@ def test_a_network_in_a_scope_for_cuda(name: str, device: str, tmp_path: Path) -
     rnn = NETWORKS[name]().to(device)
     sizes = ((3, 2), (1, 1))
     calls = [(shaped(rnn, *size, dtype).to(device),) for dtype in DTYPES for size in sizes]
-    assert assert_as_eager(InCudasFloat16(rnn), calls, tmp_path)
+    # oneDNN's float32 LSTM for CPUs without AVX512 is not the same to the last bit each time.
+    rounding = isinstance(rnn, nn.LSTM) and not torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    assert assert_as_eager(InCudasFloat16(rnn), calls, tmp_path, rounding=rounding)
     kernels = "is run by cuDNN if cuDNN takes its input and its input's cast"
-    assert assert_as_eager(InCudasBFloat16(rnn), calls, tmp_path, refused=kernels)
+    assert assert_as_eager(
+        InCudasBFloat16(rnn), calls, tmp_path, refused=kernels, rounding=rounding
+    )
     lengths = [torch.tensor(n) for n in ([3, 1], [2, 3], [1])]
     packed = [
         (shaped(rnn, int(n.max()), len(n), dtype).to(device), n)
         for dtype in DTYPES
         for n in lengths
     ]
-    assert assert_as_eager(PackedInCudas(rnn), packed, tmp_path)
+    assert assert_as_eager(PackedInCudas(rnn), packed, tmp_path, rounding=rounding)
 
 
 class OfWeights(nn.Module):
