@@ -150,6 +150,17 @@ py::tuple as_python(const jit_amp::Explained& explained) {
 
 PYBIND11_MODULE(_C, m) {
   py::register_exception<jit_amp::AutocastError>(m, "AutocastError", PyExc_RuntimeError);
+  // In our own functions, as in PyTorch's: torch.OutOfMemoryError, and its like.
+  py::register_local_exception_translator([](std::exception_ptr thrown) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const c10::Error& error) {
+      if (!jit_amp::is_of_the_machine(error)) {
+        throw;
+      }
+      torch::translate_exception_to_python(thrown);
+    }
+  });
   // One that came through PyTorch's interpreter (runtime/program.cpp), out of any call of PyTorch's
   // bindings: translators are shared with them. What is not ours goes on to PyTorch's translator.
   py::register_exception_translator([](std::exception_ptr thrown) {
@@ -170,8 +181,8 @@ PYBIND11_MODULE(_C, m) {
     }
     return rows;
   });
-  m.def("hold_for_fork", &jit_amp::hold_for_fork);
-  m.def("release_after_fork", &jit_amp::release_after_fork);
+  m.def("take_turn", &jit_amp::take_turn);
+  m.def("leave_turn", &jit_amp::leave_turn);
   // Those that Python finds.
   m.def("refuse_object_from_outside", [](const std::string& name, const std::string& error) {
     throw jit_amp::refusal(jit_amp::Refusal::object_from_outside, nullptr, {name, error});
@@ -199,13 +210,12 @@ PYBIND11_MODULE(_C, m) {
   m.def("refuse_lost_decorator", [](const std::string& name) {
     throw jit_amp::refusal(jit_amp::Refusal::lost_decorator, nullptr, {name});
   });
-  // Whether it is right as it is: lowered before, or without scopes, and then served.
+  // Whether it is right as it is: lowered before, or without scopes, and served now.
   m.def("leave_function", [](const StrongFunctionPtr& function) {
     if (jit_amp::HasScopes()(torch::jit::toGraphFunction(*function.function_))) {
       return jit_amp::is_lowered(function);
     }
-    jit_amp::serve_ambient(function);
-    return true;
+    return jit_amp::serve_ambient(function);
   });
   m.def("lower_where_it_is", [](const Module& module) {
     return warning_in_python([&] { return jit_amp::lower_where_it_is(module); });
@@ -219,6 +229,7 @@ PYBIND11_MODULE(_C, m) {
     }
     return result;
   });
+  m.def("can_serve", &jit_amp::can_serve);
   m.def("lower_type", [](const c10::ClassTypePtr& type) { jit_amp::lower_type(*type); });
   m.def("enclose_method",
         [](const c10::ClassTypePtr& type, const std::string& name,

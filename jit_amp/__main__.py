@@ -16,6 +16,7 @@ import os
 import re
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -25,10 +26,10 @@ import torch
 from torch import Tensor, nn
 
 import jit_amp
-from jit_amp import policy
+from jit_amp import _C, _check, policy
 from jit_amp._explain import Place, place_of
 from jit_amp._triton import write_repository
-from jit_amp._values import fresh, leaves
+from jit_amp._values import as_json, fresh, leaves
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _TENSOR = re.compile(r"(\w+)\[([\d\s,]*)\]")
@@ -40,39 +41,85 @@ INPUT_HELP = (
 
 
 class Mistaken(Exception):
-    """Something that the user wrote."""
+    """Something that the user wrote in the command."""
 
 
 def _is_file(text: str) -> bool:
     try:
         return Path(text).is_file()
-    except OSError:  # too long for a name
+    except (OSError, ValueError):  # too long for a name, or with characters that none has
         return False
+
+
+def _said(error: BaseException) -> str:
+    """The first line of an error, with its class where the text alone may be a mere name."""
+    text = next(iter(str(error).strip().splitlines()), "")
+    return text if text and type(error) is RuntimeError else f"{type(error).__name__}: {text}"
+
+
+@contextlib.contextmanager
+def _mistaken_if_refused() -> Iterator[None]:
+    """A TypeError or ValueError that jit_amp itself raises is about an argument, and the command
+    has given it. What PyTorch or the model raises is not."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        places = traceback.extract_tb(error.__traceback__)
+        if places and Path(places[-1].filename).parent == Path(__file__).parent:
+            raise Mistaken(str(error)) from error
+        raise
 
 
 def model_of(name: str) -> Any:
     """The model of a name on the command line."""
     if _is_file(name):
-        return torch.jit.load(name)  # type: ignore[no-untyped-call]
+        try:
+            return torch.jit.load(name)  # type: ignore[no-untyped-call]
+        except RuntimeError as error:
+            text = f"{name}: no TorchScript file, as torch.jit.save writes it: {_said(error)}"
+            raise Mistaken(text) from error
     module, colon, attribute = name.partition(":")
     if not colon:
         raise Mistaken(f"{name!r} is no file, and no package.module:name")
+    if not module or not attribute:
+        raise Mistaken(f"{name!r} names no model: write package.module:name")
     sys.path.insert(0, os.getcwd())
     try:
         found: Any = importlib.import_module(module)
     except ImportError as error:
         raise Mistaken(f"{module}: {error}") from error
+    except (SyntaxError, TypeError) as error:  # of that file; a relative name
+        raise Mistaken(f"{module}: {_said(error)}") from error
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise Mistaken(f"{module} has no `{attribute}`")
         found = getattr(found, part)
-    if isinstance(found, type):
-        found = found()
-    elif not isinstance(found, (nn.Module, torch.jit.ScriptFunction)) and not _takes_something(
+    is_model = isinstance(found, (nn.Module, torch.jit.ScriptFunction))
+    if not is_model and (isinstance(found, type) or not _takes_something(found)):
+        found = _made(name, found)  # by a class, or a factory
+    if not isinstance(found, (nn.Module, torch.jit.ScriptFunction)) and not inspect.isroutine(
         found
     ):
-        found = found()  # a factory
+        raise Mistaken(
+            f"{name} gives {_check.shown(found)}: write the name of a module, of a function, or of "
+            "a class or factory that gives one"
+        )
     return found
+
+
+def _made(name: str, factory: Any) -> Any:
+    if not callable(factory):
+        return factory
+    try:
+        inspect.signature(factory).bind()
+    except TypeError as error:
+        raise Mistaken(
+            f"{name} is called without arguments, and does not take that ({error}): write a "
+            "function without arguments that makes the model"
+        ) from error
+    except ValueError:  # has no signature
+        pass
+    return factory()
 
 
 def _takes_something(function: Any) -> bool:
@@ -80,7 +127,11 @@ def _takes_something(function: Any) -> bool:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return False
-    return any(each.default is each.empty for each in parameters)
+    required = (each.default is each.empty for each in parameters if each.kind not in _VARIADIC)
+    return any(required)
+
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def inputs_of(texts: Sequence[str], device: str, seed: int = 0) -> tuple[Any, ...]:
@@ -89,7 +140,7 @@ def inputs_of(texts: Sequence[str], device: str, seed: int = 0) -> tuple[Any, ..
 
     def made(value: Any) -> Any:
         if isinstance(value, str) and (tensor := _TENSOR.fullmatch(value.strip())):
-            return _random(tensor[1], tensor[2], generator).to(device)
+            return _random(value, tensor[1], tensor[2], generator, device)
         if isinstance(value, list):
             return [made(each) for each in value]
         if isinstance(value, dict):
@@ -100,27 +151,83 @@ def inputs_of(texts: Sequence[str], device: str, seed: int = 0) -> tuple[Any, ..
     for text in texts:
         if _TENSOR.fullmatch(text.strip()):
             arguments.append(made(text))
+            continue
+        try:
+            value = json.loads(text)
+        except (json.JSONDecodeError, RecursionError) as error:
+            if not _is_file(text):
+                raise Mistaken(
+                    f"--input {text!r} is no tensor such as float32[2,3], no JSON and no file"
+                ) from error
+            loaded = _loaded_input(text, device)
+            arguments += loaded if isinstance(loaded, tuple) else [loaded]
         else:
-            try:
-                arguments.append(made(json.loads(text)))
-            except json.JSONDecodeError as error:
-                if not _is_file(text):
-                    raise Mistaken(
-                        f"--input {text!r} is no tensor such as float32[2,3], no JSON and no file"
-                    ) from error
-                loaded = torch.load(text, map_location=device)
-                arguments += loaded if isinstance(loaded, tuple) else [loaded]
+            arguments.append(made(value))
     return tuple(arguments)
 
 
-def _random(name: str, sizes: str, generator: torch.Generator) -> Tensor:
+def _loaded_input(path: str, device: str) -> Any:
+    try:
+        return torch.load(path, map_location=device, weights_only=True)
+    except Exception as error:  # of unpickling: of any class
+        raise Mistaken(
+            f"--input {path}: write a file that torch.save made of tensors and plain values "
+            f"({_said(error)})"
+        ) from error
+
+
+def _random(text: str, name: str, sizes: str, generator: torch.Generator, device: str) -> Tensor:
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):
         raise Mistaken(f"--input: {name!r} is no dtype of PyTorch's")
-    shape = [int(size) for size in sizes.split(",") if size.strip()]
-    if dtype.is_floating_point or dtype.is_complex:
-        return torch.randn(shape, generator=generator).to(dtype)
-    return torch.randint(0, 2, shape, generator=generator).to(dtype)
+    try:
+        shape = [int(size) for size in sizes.split(",") if size.strip()]
+        if dtype.is_floating_point or dtype.is_complex:
+            return torch.randn(shape, generator=generator).to(dtype).to(device)
+        return torch.randint(0, 2, shape, generator=generator).to(dtype).to(device)
+    except (RuntimeError, TypeError, ValueError, OverflowError, MemoryError) as error:
+        raise Mistaken(f"--input {text}: no such tensor can be made ({_said(error)})") from error
+
+
+def _check_command(given: argparse.Namespace) -> None:
+    """What is wrong whatever the model is, before anything is loaded."""
+    if device := getattr(given, "device", None):
+        try:
+            torch.empty(1, device=device)
+        except Exception as error:  # of a backend that is not there: of any class
+            raise Mistaken(f"--device {device}: {_said(error)}") from error
+        if given.autocast and not torch.amp.is_autocast_available(torch.device(device).type):
+            raise Mistaken(f"--autocast: there is no autocast for {device!r}")
+    for option in ("output", "html"):
+        path: Path | None = getattr(given, option, None)
+        is_folder = getattr(given, "triton", False)
+        if path and not is_folder and (path.is_dir() or not path.parent.is_dir()):
+            why = "is a folder" if path.is_dir() else f"there is no folder {str(path.parent)!r}"
+            raise Mistaken(f"--{option} {path}: {why}; write the path of a file to be written")
+    if getattr(given, "triton", False) and not given.input:
+        raise Mistaken("--triton needs --input: the configuration has its dtypes")
+
+
+def _check_call(name: str, model: Any, method: str, inputs: Sequence[Any]) -> None:
+    """Whether the model takes so many arguments."""
+    called = getattr(model, method, None) if isinstance(model, nn.Module) else model
+    if not callable(called):
+        raise Mistaken(f"--method: {name} has no method {method!r}")
+    if isinstance(model, torch.jit.ScriptFunction):
+        return
+    if isinstance(model, torch.jit.ScriptModule):
+        if method == "forward":
+            with _mistaken_if_refused():
+                _C.check_examples(model._c, [tuple(inputs)])
+        return
+    try:
+        inspect.signature(called).bind(*inputs)
+    except TypeError as error:
+        raise Mistaken(
+            f"{name} takes {inspect.signature(called)}, one --input for each ({error})"
+        ) from error
+    except ValueError:  # has no signature
+        pass
 
 
 @contextlib.contextmanager
@@ -144,7 +251,11 @@ def _loaded(given: argparse.Namespace, *names: str) -> tuple[list[Any], tuple[An
     """The models, in eval mode and on their device, and the arguments."""
     with _step("loading"):
         models = [_on(model_of(name), given.device) for name in names]
-        return models, inputs_of(given.input, given.device)
+        inputs = inputs_of(given.input, given.device)
+        if given.input or given.run is not run_freeze:
+            for name, model in zip(names, models, strict=True):
+                _check_call(name, model, getattr(given, "method", "forward"), inputs)
+        return models, inputs
 
 
 def _scoped(model: Any, autocast: str | None, device: str) -> Any:
@@ -153,9 +264,13 @@ def _scoped(model: Any, autocast: str | None, device: str) -> Any:
     return jit_amp.script(model, autocast=torch.autocast(device, dtype=_DTYPES[autocast]))
 
 
+def _print(given: argparse.Namespace, text: object) -> None:
+    print(text, file=given.out)
+
+
 def run_explain(given: argparse.Namespace) -> int:
     [model], inputs = _loaded(given, given.model)
-    with _step("running"), torch.set_grad_enabled(given.gradients):
+    with _step("running"), torch.set_grad_enabled(given.gradients), _mistaken_if_refused():
         scoped = _scoped(model, given.autocast, given.device)
         report = jit_amp.explain(
             scoped,
@@ -167,32 +282,34 @@ def run_explain(given: argparse.Namespace) -> int:
         )
     if given.html:
         report.to_html(given.html)
-    print(report.to_json() if given.json else report)
+    _print(given, report.to_json() if given.json else report)
     return 1 if report.refusal else 0
 
 
 def run_freeze(given: argparse.Namespace) -> int:
     [model], inputs = _loaded(given, given.model)
-    with _step("freezing"), torch.no_grad():
+    if not isinstance(model, nn.Module):
+        raise Mistaken(f"{given.model} is a function: write the name of a module to freeze")
+    with _step("freezing"), torch.no_grad(), _mistaken_if_refused():
         scoped = _scoped(model, given.autocast, given.device)
         examples = inputs if given.input else None
         frozen = jit_amp.freeze(scoped, example_inputs=examples, target=given.target)
     if given.triton:
-        if not given.input:
-            raise Mistaken("--triton needs --input: the configuration has its dtypes")
-        write_repository(given.output.parent, given.output.name, frozen, inputs)
-        print(f"{given.output}: a model of Triton's, with config.pbtxt and 1/model.pt")
-        return 0
-    if given.lite:
-        frozen._save_for_lite_interpreter(str(given.output))
+        with _mistaken_if_refused():
+            write_repository(given.output.parent, given.output.name, frozen, inputs)
+        saved = given.output / "1" / "model.pt"
+    elif given.lite:
+        frozen._save_for_lite_interpreter(str(saved := given.output))
     else:
-        torch.jit.save(frozen, given.output)
+        torch.jit.save(frozen, saved := given.output)
     operators = torch.jit.export_opnames(frozen)  # type: ignore[no-untyped-call]
-    size = Path(given.output).stat().st_size
+    size = Path(saved).stat().st_size
+    text = f"{given.output}: {size / 1e6:.1f} MB, {len(operators)} kinds of operators"
+    if given.triton:
+        text = f"{given.output}: a model of Triton's, with config.pbtxt and 1/model.pt"
     if given.json:
-        print(json.dumps({"output": str(given.output), "bytes": size, "operators": operators}))
-    else:
-        print(f"{given.output}: {size / 1e6:.1f} MB, {len(operators)} kinds of operators")
+        text = as_json({"output": str(given.output), "bytes": size, "operators": operators})
+    _print(given, text)
     return 0
 
 
@@ -271,7 +388,7 @@ def run_verify(given: argparse.Namespace) -> int:
         worst["line"] = str(place) if place else None
     wrong = [row for row in rows if not row["agrees"]]
     if given.json:
-        print(json.dumps({"agrees": not wrong, "worst": worst, "rows": rows}))
+        _print(given, as_json({"agrees": not wrong, "worst": worst, "rows": rows}))
     else:
         print(f"{len(rows) - len(wrong)} of {len(rows)} outputs agree, of three calls of each form")
         if worst and (wrong or worst["off"]):
@@ -301,16 +418,28 @@ def _lines_of_outputs(model: Any) -> dict[str, Place]:
 
 def run_lower(given: argparse.Namespace) -> int:
     model = _on(model_of(given.model), "cpu")
-    graph = jit_amp.lowered_graph(model, given.method, ambient=tuple(given.ambient))
-    print(json.dumps({"graph": str(graph)}) if given.json else graph)
+    with _mistaken_if_refused():
+        graph = jit_amp.lowered_graph(model, given.method, ambient=tuple(given.ambient))
+    _print(given, as_json({"graph": str(graph)}) if given.json else graph)
     return 0
 
 
 def run_policy(given: argparse.Namespace) -> int:
     if given.json:
-        print(json.dumps({device: policy.table(device) for device in ("cpu", "cuda")}))
+        told = policy.reach if given.reach else policy.table
+        _print(given, as_json({device: told(device) for device in ("cpu", "cuda")}))
         return 0
     return policy.main(["--reach"] if given.reach else [])
+
+
+def _steps(text: str) -> float:
+    try:
+        steps = float(text)
+    except ValueError:
+        steps = -1.0
+    if not 0 <= steps < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on, such as 8")
+    return steps
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -359,7 +488,7 @@ def _parser() -> argparse.ArgumentParser:
     takes_inputs(made)
     made.add_argument("--plain", action="store_true", help="not what is saved and loaded of it")
     made.add_argument(
-        "--steps", type=float, default=8.0, help="how many steps of the dtype apart is the same"
+        "--steps", type=_steps, default=8.0, help="how many steps of the dtype apart is the same"
     )
 
     made = command("lower", run_lower, "the graph that a call runs")
@@ -379,13 +508,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             for known in ("`torch.jit.[a-z_]+` is deprecated", "Lite Interpreter is deprecated"):
                 warnings.filterwarnings("ignore", known)
-            return int(given.run(given))
+            given.out = sys.stdout
+            # What a model prints is no JSON.
+            with contextlib.redirect_stdout(sys.stderr if given.json else sys.stdout):
+                _check_command(given)
+                return int(given.run(given))
     except BrokenPipeError:
         return 0
     except Exception as error:
         if given.debug:
             raise
-        print(f"jit-amp: {error}", file=sys.stderr)
+        is_told = isinstance(error, (Mistaken, RuntimeError)) and str(error)
+        text = error if is_told else f"{type(error).__name__}: {error}"
+        print(f"jit-amp: {text}", file=sys.stderr)
         return 2 if isinstance(error, Mistaken) else 1
 
 

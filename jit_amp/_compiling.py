@@ -144,7 +144,9 @@ class _Compilation(_recursive.ConcreteTypeStore):
 
     def _known(self, cls: type) -> Iterator[Any]:
         for known in self.pytorchs.type_store.get(cls, ()):
-            if known in self.pytorchs.methods_compiled and self._is_free(known):
+            is_compiled = known in self.pytorchs.methods_compiled
+            # One that has run under an ambient autocast stays as it ran, for whom it is then.
+            if is_compiled and self._is_free(known) and _C.can_serve(known.jit_type):
                 yield known
         yield from self.own.get(cls, ())
         yield from self.type_store.get(cls, ())
@@ -216,24 +218,24 @@ class _Stores:
         return getattr(_compilation() or self._pytorchs, name)
 
 
-def _hold_for_fork() -> None:
+def _wait_before_fork() -> None:
     """A fork waits for other threads' compilations: a child has neither these threads, nor what
     they have replaced, nor a type that one of them has compiled by half. A child that is forked
     within a compilation goes on with it."""
     lock.acquire()
-    _C.hold_for_fork()
+    _C.take_turn()
 
 
-def _release_after_fork() -> None:
-    _C.release_after_fork()
+def _go_on_after_fork() -> None:
+    _C.leave_turn()
     lock.release()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_hold_for_fork,
-        after_in_parent=_release_after_fork,
-        after_in_child=_release_after_fork,
+        before=_wait_before_fork,
+        after_in_parent=_go_on_after_fork,
+        after_in_child=_go_on_after_fork,
     )
 
 

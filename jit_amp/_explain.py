@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-import json
 import linecache
 import math
 import os
@@ -18,11 +18,13 @@ from typing import Any
 
 import torch
 from torch.jit import ScriptFunction, ScriptModule
+from torch.jit._trace import TracerWarning as _TracerWarning
 from torch.utils import flop_counter
 
-from jit_amp import _C, _kept
+from jit_amp import _C, _check, _kept
 from jit_amp._script import _scripted
-from jit_amp._values import fresh
+from jit_amp._trace import trace, trace_module
+from jit_amp._values import as_json, fresh
 
 TIMED_RUNS = 5  # after one that warms up
 REDUCED = ("bfloat16", "float16")
@@ -209,7 +211,8 @@ class Report:
 
     ``casts`` are those of the lowered graph, which has one cast for uses that eager casts each.
     ``refusal`` is the text of the ``AutocastError`` of a program that jit_amp refuses, which
-    has no rows; ``refused_at`` is its line. ``weights`` are a frozen module's.
+    has no rows; ``refused_at`` is its line. ``weights`` are a frozen module's. ``traced_because``
+    is why TorchScript's compiler failed: then the rows are those of a trace for these inputs.
     """
 
     name: str
@@ -223,14 +226,16 @@ class Report:
     timing: bool = False
     numerics: bool = False
     gradients: bool = False
+    traced_because: str = ""
     torch: str = field(default=torch.__version__)
 
     def to_json(self) -> str:
-        """All of it as JSON."""
+        """All of it as JSON; numbers that JSON does not have are ``"NaN"``, ``"Infinity"`` and
+        ``"-Infinity"``."""
         made = dataclasses.asdict(self)
         for row, written in zip(self.rows, made["rows"], strict=True):
             written |= {"line": dataclasses.asdict(row.line), "precision": row.precision}
-        return json.dumps(made, indent=1)
+        return as_json(made, indent=1)
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Writes one page that needs no network: the sources, line by line, with what runs there.
@@ -268,6 +273,9 @@ def explain(
 ) -> Report:
     """Runs a program once as eager would, and tells of each operator what autocast did there.
 
+    A program that ``torch.jit.script`` cannot compile is traced with the inputs, which runs a copy
+    of it once more; the report says so.
+
     Args:
         obj: a function, an ``nn.Module``, or what ``script``, ``trace``, ``freeze``
             or PyTorch's made of one. It stays as it is: what runs has buffers of its own.
@@ -287,13 +295,24 @@ def explain(
 
     Raises:
         TypeError: the arguments do not fit.
-        RuntimeError: what the program raises, and what ``torch.jit.script`` does; ``gradients``
-            of what requires none, or under ``torch.no_grad()``.
+        ValueError: ``obj`` has no such method, or none that is compiled.
+        RuntimeError: what the program raises, and what ``torch.jit.script`` does where tracing
+            fails too; ``gradients`` of what requires none, or under ``torch.no_grad()``.
     """
     name = getattr(obj, "__qualname__", None) or type(obj).__qualname__
+    traced_because = ""
     try:
-        scripted = _scripted(obj)
+        try:
+            scripted = _scripted(obj)
+        except _C.AutocastError:
+            raise
+        except Exception as error:  # TorchScript's compiler raises many kinds of these
+            if isinstance(obj, type) or not callable(obj) or example_inputs is None:
+                raise
+            scripted = _traced(obj, example_inputs, method, error)
+            traced_because = _first_line(error)
         if isinstance(scripted, ScriptModule):
+            _check.choice("method", method, sorted(scripted._c._method_names()))
             schema = scripted._c._get_method(method).schema
             formals = schema.arguments[1:]
         elif isinstance(scripted, ScriptFunction):
@@ -321,7 +340,42 @@ def explain(
         timing=timing,
         numerics=numerics,
         gradients=gradients,
+        traced_because=traced_because,
     )
+
+
+def _traced(obj: Any, given: Any, method: str, error: Exception) -> Any:
+    """A trace of what TorchScript cannot compile. It is made of a copy: tracing runs it."""
+    arguments, by_name = fresh(given if isinstance(given, tuple) else (given,)), None
+    if isinstance(given, Mapping):
+        arguments, by_name = None, fresh(dict(given))
+    state = torch.get_rng_state()
+    try:
+        own = copy.deepcopy(obj) if isinstance(obj, torch.nn.Module) else obj
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", _TracerWarning)
+            if isinstance(own, torch.nn.Module) and method != "forward":
+                return trace_module(
+                    own,
+                    {method: arguments or by_name},
+                    check_trace=False,
+                    strict=False,
+                    example_inputs_is_kwarg=by_name is not None,
+                )
+            return trace(
+                own, arguments, check_trace=False, strict=False, example_kwarg_inputs=by_name
+            )
+    except _C.AutocastError:
+        raise
+    except Exception as error_of_trace:
+        raise error from error_of_trace
+    finally:
+        torch.set_rng_state(state)
+
+
+def _first_line(error: Exception) -> str:
+    text = next(iter(str(error).strip().splitlines()), "")
+    return f"{type(error).__name__}: {text}"
 
 
 def _lowered(scripted: Any, method: str) -> Iterator[Lowered]:
@@ -569,6 +623,12 @@ def _text(report: Report, width: int, colors: bool) -> str:
     lines = [f"{report.name}: {len(report.rows)} operators, torch {report.torch}"]
     if report.refusal:
         return "\n".join([lines[0], "", report.refusal])
+
+    if report.traced_because:
+        lines += [
+            "traced, because torch.jit.script fails:",
+            report.traced_because,
+        ]
 
     def colored(text: str, code: int) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if colors else text

@@ -7,6 +7,8 @@ these.
 from __future__ import annotations
 
 import copy
+import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +25,20 @@ def leaves(value: Any, path: str = "result") -> Iterator[tuple[str, Any]]:
             yield from leaves(each, f"{path}[{i}]")
     else:
         yield path, value
+
+
+def as_json(value: Any, indent: int | None = None) -> str:
+    """JSON that every parser takes: numbers that JSON does not have are the texts ``"NaN"``,
+    ``"Infinity"`` and ``"-Infinity"``."""
+
+    def plain(each: Any) -> Any:
+        if isinstance(each, float) and not math.isfinite(each):
+            return "NaN" if math.isnan(each) else "Infinity" if each > 0 else "-Infinity"
+        if isinstance(each, dict):
+            return {key: plain(inner) for key, inner in each.items()}
+        return [plain(inner) for inner in each] if isinstance(each, (list, tuple)) else each
+
+    return json.dumps(plain(value), indent=indent, allow_nan=False)
 
 
 def fresh(value: Any) -> Any:

@@ -81,6 +81,15 @@ AutocastError refusal(Refusal refusal, const Node* node,
   return AutocastError(text.str());
 }
 
+bool is_of_the_machine(const c10::Error& error) {
+  // The allocator for the CPU throws no class of its own (c10/core/impl/alloc_cpu.cpp).
+  const std::string& what = error.msg();
+  return dynamic_cast<const c10::OutOfMemoryError*>(&error) ||
+         dynamic_cast<const c10::AcceleratorError*>(&error) ||
+         dynamic_cast<const c10::DistError*>(&error) ||
+         what.find("DefaultCPUAllocator: ") != std::string::npos;
+}
+
 AutocastError unfit(std::string what) {
   const size_t assertion = what.find(" INTERNAL ASSERT");
   if (assertion != std::string::npos) {

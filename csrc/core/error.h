@@ -46,13 +46,20 @@ AutocastError refusal(Refusal refusal, const torch::jit::Node* node,
 // What PyTorch's own code says of a graph, as a refusal.
 AutocastError unfit(std::string what);
 
+// Whether PyTorch says it of the machine: memory that ran out, a device that fails.
+bool is_of_the_machine(const c10::Error& error);
+
 // Runs `work`, which analyses and rewrites a graph: what PyTorch's own code says of the graph is a
-// refusal. Anything else that goes wrong is a fault of ours, and is not put on the user.
+// refusal. Anything else that goes wrong is a fault of ours, or the machine's, and is not put on
+// the user's graph.
 template <typename Work>
 auto refusing_unfit_graphs(const Work& work) {
   try {
     return work();
   } catch (const c10::Error& error) {
+    if (is_of_the_machine(error)) {
+      throw;
+    }
     throw unfit(error.what_without_backtrace());
   } catch (const torch::jit::ErrorReport& error) {
     throw unfit(error.what());

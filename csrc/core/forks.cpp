@@ -2,7 +2,12 @@
 
 #include <torch/csrc/python_headers.h>
 
+#ifndef _WIN32
+#include <pthread.h>
+#endif
+
 #include <chrono>
+#include <new>
 #include <thread>
 #include <unordered_set>
 #include <vector>
@@ -28,23 +33,6 @@ std::mutex& turns() {
 }
 thread_local int turns_taken = 0;
 
-void take_turn() {
-  if (turns_taken++ != 0) {
-    return;
-  }
-  PyThreadState* const waiting = PyGILState_Check() ? PyEval_SaveThread() : nullptr;
-  turns().lock();
-  if (waiting) {
-    PyEval_RestoreThread(waiting);
-  }
-}
-
-void leave_turn() {
-  if (--turns_taken == 0) {
-    turns().unlock();
-  }
-}
-
 // All of them, or none: so it does not matter in which order threads take several.
 bool hold_all() {
   if (!locks().mutex.try_lock()) {
@@ -63,6 +51,35 @@ bool hold_all() {
   }
   return true;
 }
+
+void release_all() {
+  for (Lock* lock : locks().all) {
+    lock->unlock();
+  }
+  locks().mutex.unlock();
+}
+
+#ifndef _WIN32
+// No Python runs from here until after the fork, unless it waits.
+void before_fork() {
+  while (!hold_all()) {
+    PyThreadState* const waiting = PyGILState_Check() ? PyEval_SaveThread() : nullptr;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    if (waiting) {
+      PyEval_RestoreThread(waiting);
+    }
+  }
+}
+
+void in_child() {
+  release_all();
+  if (turns_taken == 0) {  // what forked was not Python, and has not waited for the turn
+    new (&turns()) std::mutex;
+  }
+}
+
+const int registered = pthread_atfork(before_fork, release_all, in_child);
+#endif
 
 }  // namespace
 
@@ -86,21 +103,21 @@ Turn::~Turn() {
   leave_turn();
 }
 
-void hold_for_fork() {
-  take_turn();
-  while (!hold_all()) {
-    PyThreadState* const waiting = PyEval_SaveThread();
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
+void take_turn() {
+  if (turns_taken++ != 0) {
+    return;
+  }
+  PyThreadState* const waiting = PyGILState_Check() ? PyEval_SaveThread() : nullptr;
+  turns().lock();
+  if (waiting) {
     PyEval_RestoreThread(waiting);
   }
 }
 
-void release_after_fork() {
-  for (Lock* lock : locks().all) {
-    lock->unlock();
+void leave_turn() {
+  if (--turns_taken == 0) {
+    turns().unlock();
   }
-  locks().mutex.unlock();
-  leave_turn();
 }
 
 }  // namespace jit_amp

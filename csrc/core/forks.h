@@ -2,16 +2,17 @@
 //
 // A child has the thread that forked and no other: a lock that another thread held at that moment
 // is never released there, and what that thread was changing stays half changed. So all that
-// outlives a call is guarded by a `Lock`, or done in a `Turn`, and a fork waits for these:
-// os.register_at_fork calls `hold_for_fork` before, and `release_after_fork` after it, in both
-// processes (jit_amp/_compiling.py). No std::mutex stands elsewhere in csrc.
+// outlives a call is guarded by a `Lock`, which every fork() takes and gives back in both
+// processes, or is done in a `Turn`, for which os.fork waits (jit_amp/_compiling.py). No std::mutex
+// stands elsewhere.
 #pragma once
 
 #include <mutex>
 
 namespace jit_amp {
 
-// To be held for a look-up or a small change, and not while waiting for the GIL.
+// To be held for a look-up or a small change. Whoever holds one runs no Python, and frees nothing
+// that may: a thread that waits for it may have the GIL.
 class Lock {
  public:
   Lock();
@@ -41,8 +42,9 @@ class Turn {
   int gil_;  // a PyGILState_STATE
 };
 
-// With the GIL. Takes the turn and all locks; waits without the GIL, and without any lock.
-void hold_for_fork();
-void release_after_fork();
+// The turn of a thread that forks, taken before other handlers of Python's run: they may import,
+// and so may whoever has the turn.
+void take_turn();
+void leave_turn();
 
 }  // namespace jit_amp

@@ -104,10 +104,14 @@ class Sealer {
       }
       for (size_t k = first; k < scoped->inputs().size(); ++k) {
         if (!known_off(scoped->input(k), device)) {
-          const char* other =
+          const std::string name = inner->kind().toQualString();
+          std::string other =
               by_example_ ? "" : "give freeze `example_inputs` that are on another device, ";
-          throw refusal(Refusal::not_exportable, scoped,
-                        {inner->kind().toQualString(), devices[i], other});
+          if (!inner->kind().is_aten() && !inner->kind().is_prim()) {
+            other = "say what is to be done with it, `jit_amp.policy.register(\"" + name +
+                    "\", device_type, policy)`, " + other;
+          }
+          throw refusal(Refusal::not_exportable, scoped, {name, devices[i], other});
         }
       }
     }

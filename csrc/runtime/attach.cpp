@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "analysis/has_scopes.h"
+#include "core/dialect.h"
 #include "core/error.h"
 #include "core/graphs.h"
 #include "core/ignored.h"
@@ -47,22 +48,28 @@ template struct Opened<CompileMutex, &GraphFunction::compile_mutex>;
 
 }  // namespace
 
-void serve_ambient(GraphFunction& function) {
+// An executor that is there is never replaced, and no reference to one is kept: GraphFunction hands
+// out references to them, so a thread may be in one at any time, with no lock held. What is not
+// made yet is made by the first call that needs it, under the compile mutex, of the graphs here.
+bool serve_ambient(GraphFunction& function, bool only_asks) {
   function.ensure_defined();
   if (Program::behind(function)) {
-    return;
+    return true;
   }
   const std::lock_guard<std::recursive_mutex> lock(function.*open(CompileMutex()));
-  const auto program = c10::make_intrusive<Program>(function)->graph();
   auto& graphs = function.*open(OptimizedGraphs());
-  std::fill(graphs.begin() + 1, graphs.end(), program);
-  auto& executors = function.*open(Executors());
-  for (auto executor = executors.begin() + 1; executor != executors.end(); ++executor) {
-    if (*executor) {  // PyTorch's casts are in there; and a thread may be
-      (void)new GraphExecutor(**executor);
-      **executor = GraphExecutor(program, function.name());
-    }
+  if (graphs[1] && contains(*graphs[1], ops::program)) {
+    return true;  // served before
   }
+  const auto& executors = function.*open(Executors());
+  if (std::any_of(executors.begin() + 1, executors.end(),
+                  [](const auto& executor) { return executor.has_value(); })) {
+    return false;
+  }
+  if (!only_asks) {
+    std::fill(graphs.begin() + 1, graphs.end(), c10::make_intrusive<Program>(function)->graph());
+  }
+  return true;
 }
 
 namespace {
@@ -148,8 +155,15 @@ bool is_lowered(const StrongFunctionPtr& function) {
   return runs_program(&toGraphFunction(*function.function_));
 }
 
-void serve_ambient(const StrongFunctionPtr& function) {
-  serve_ambient(toGraphFunction(*function.function_));
+bool serve_ambient(const StrongFunctionPtr& function) {
+  return serve_ambient(toGraphFunction(*function.function_));
+}
+
+bool can_serve(const c10::ClassTypePtr& type) {
+  const auto functions = functions_of(*type);
+  return std::all_of(functions.begin(), functions.end(), [](GraphFunction* function) {
+    return serve_ambient(*function, /*only_asks=*/true);
+  });
 }
 
 StrongFunctionPtr copied(const StrongFunctionPtr& function) {
@@ -211,6 +225,10 @@ StrongFunctionPtr lowered_copy(const StrongFunctionPtr& function) {
   return refusing_unfit_graphs([&] {
     auto copy = copied(function);
     auto& own = toGraphFunction(*copy.function_);
+    if (!HasScopes()(own)) {
+      serve_ambient(own);
+      return copy;
+    }
     attach(own);
     Program::behind(own)->prepare(nullptr);
     return copy;
@@ -241,7 +259,9 @@ bool lower_where_it_is(const Module& module) {
     const auto functions = functions_of(*type);
     if (!has_scopes.methods(*type)) {
       for (GraphFunction* function : functions) {
-        serve_ambient(*function);
+        if (!serve_ambient(*function)) {
+          return false;
+        }
       }
     } else if (std::any_of(functions.begin(), functions.end(), runs_program)) {
       lower_type(*type);  // what was added to it since
@@ -255,10 +275,15 @@ bool lower_where_it_is(const Module& module) {
 
 Module lowered_copy(const Module& module) {
   Module copy = own_copy(module);
-  for (GraphFunction* method : all_methods(copy)) {
-    attach(*method);
-  }
   HasScopes has_scopes;
+  const bool is_lowered = has_scopes(copy);
+  for (GraphFunction* method : all_methods(copy)) {
+    if (is_lowered) {
+      attach(*method);
+    } else {
+      serve_ambient(*method);
+    }
+  }
   prepare(copy, has_scopes);
   return copy;
 }

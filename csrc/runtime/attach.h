@@ -20,17 +20,21 @@ namespace jit_amp {
 bool is_lowered(const torch::jit::StrongFunctionPtr& function);
 
 // Has calls of this function under an ambient autocast for CPU or CUDA run a Program; other calls
-// stay PyTorch's.
-void serve_ambient(const torch::jit::StrongFunctionPtr& function);
-void serve_ambient(torch::jit::GraphFunction& function);
+// stay PyTorch's. False, and nothing is changed: it was called under one before, and what PyTorch
+// has made for that may be running in another thread.
+bool serve_ambient(const torch::jit::StrongFunctionPtr& function);
+bool serve_ambient(torch::jit::GraphFunction& function, bool only_asks = false);
+
+// Whether `serve_ambient` would serve all methods of the type.
+bool can_serve(const c10::ClassTypePtr& type);
 
 // Lowers the methods and hooks of a module's type. No module of that type may be anybody else's.
 void lower_type(const c10::ClassType& type);
 
 // Lowers a module whose types with scopes are jit_amp's own (`lower_type`), those below it
 // included; types without scopes have calls under an ambient autocast served. Returns false, and
-// the module is not lowered, where one of its types has scopes and is not ours. Throws as
-// `lowered_copy` does.
+// the module is not lowered, where one of its types has scopes and is not ours, or cannot be
+// served. Throws as `lowered_copy` does.
 bool lower_where_it_is(const torch::jit::Module& module);
 
 // A function of its own with the same source graph.
@@ -43,12 +47,14 @@ torch::jit::Module own_copy(const torch::jit::Module& module);
 // The module at a dotted path.
 torch::jit::Module submodule(const torch::jit::Module& module, const std::string& path);
 
-// Throws AutocastError where a scope cannot be known when compiling.
+// Without scopes, a copy that is served. Throws AutocastError where a scope cannot be known when
+// compiling.
 torch::jit::StrongFunctionPtr lowered_copy(const torch::jit::StrongFunctionPtr& function);
 
 // A module with the same parameters, buffers and submodules' attributes, of types of its own, with
 // every method lowered. Those that no other method calls are refused here, if they are; the others
 // may be fine where their callers hand them constants, and are refused when they are called alone.
+// Without scopes, a copy that is served.
 torch::jit::Module lowered_copy(const torch::jit::Module& module);
 
 }  // namespace jit_amp

@@ -295,9 +295,12 @@ Program::Lowered Program::make(const ObjectPtr& self, size_t kind, bool with_cod
     }
   }
 
+  std::vector<Variant> gone;  // these are freed without the lock: Python operators are in them
+  Lowered kept = made;
   const std::lock_guard lock(lock_);
-  const auto outdated = std::remove_if(variants_.begin(), variants_.end(),
-                                       [](const Variant& known) { return !known.may_hold(); });
+  const auto outdated = std::stable_partition(
+      variants_.begin(), variants_.end(), [](const Variant& known) { return known.may_hold(); });
+  gone.assign(std::make_move_iterator(outdated), std::make_move_iterator(variants_.end()));
   variants_.erase(outdated, variants_.end());
   auto variant = std::find_if(variants_.begin(), variants_.end(),
                               [&](const Variant& known) { return known.holds_on(self, ignored); });
@@ -306,12 +309,13 @@ Program::Lowered Program::make(const ObjectPtr& self, size_t kind, bool with_cod
       return made;
     }
     if (variants_.size() == kVariants) {
+      gone.push_back(std::move(variants_.front()));
       variants_.erase(variants_.begin());
     }
     variants_.push_back({version, policies, ignored, std::move(reads), {}});
     variant = std::prev(variants_.end());
   }
-  variant->lowered[kind] = made;
+  std::swap(variant->lowered[kind], kept);
   return made;
 }
 

@@ -16,6 +16,8 @@ import jit_amp
 from ..support import assert_parity, assert_same
 
 BF16 = torch.bfloat16
+# PyTorch's passes compare constants, and say so once in a process.
+pytestmark = pytest.mark.filterwarnings("ignore:Casting complex values to real")
 
 
 @torch.jit.script
@@ -197,7 +199,6 @@ cases = pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
 
 
 @cases
-@pytest.mark.filterwarnings("ignore:Casting complex values to real")  # PyTorch compares constants
 def test_scripted(make: Callable[[], nn.Module]) -> None:
     # Gradients are recorded where the module takes them itself.
     with torch.set_grad_enabled(make is Forces):

@@ -106,20 +106,44 @@ def test_hooks_run() -> None:
             assert_same(scripted(x), module(x), ambient)
 
 
+def late(x: Tensor):
+    return torch.mm(x, x) + x.sum()
+
+
 def test_what_was_called_under_an_ambient_autocast_before() -> None:
-    """PyTorch has put its own casts in then."""
+    """PyTorch has put its own casts in then, and another thread may be running it: it stays, and
+    what jit_amp returns is another."""
 
     class Late(Net):
         pass
 
-    plain, x = torch.jit.script(Late().eval()), torch.randn(2, 3, 6, 6)
+    module, x = Late().eval(), torch.randn(2, 3, 6, 6)
+    plain, square = torch.jit.script(module), torch.randn(4, 4)
+    plain_function = torch.jit.script(late)
     with AMBIENTS["cpu"]():
+        was = plain_function(square)
         for _ in range(3):
             plain(x)
-        assert jit_amp.script(plain) is plain
-        for _ in range(3):
-            assert_same(plain(x), Late.forward(plain, x), "under the ambient autocast")
-    assert_same(plain(x), Late.forward(plain, x), "outside")
+    for made in (jit_amp.script(plain), jit_amp.script(module)):
+        assert made is not plain
+        assert jit_amp.script(made) is made
+        assert made.linear.weight is module.linear.weight
+        for ambient in ("none", "cpu", "none"):
+            with AMBIENTS[ambient]():
+                for _ in range(3):
+                    assert_same(made(x), module(x), ambient)
+        assert "jit_amp::program" not in str(made.inlined_graph)
+    assert jit_amp.script(module)._c._type() == jit_amp.script(Late().eval())._c._type()
+    assert torch.jit.script(Late().eval())._c._type() == plain._c._type()
+    function = jit_amp.script(plain_function)
+    assert function is not plain_function
+    assert jit_amp.script(function) is function
+    for ambient in ("none", "cpu", "none"):
+        with AMBIENTS[ambient]():
+            for _ in range(3):
+                assert_same(function(square), late(square), ambient)
+    with AMBIENTS["cpu"]():
+        assert_same(plain_function(square), was, "PyTorch's own")
 
 
 def test_a_trace(tmp_path: Path) -> None:

@@ -122,3 +122,25 @@ def test_the_drift_check_lists_a_kernel_that_the_table_lacks(
     monkeypatch.setattr(jit_amp.policy._C, "policy_table", lambda device: short)
     assert jit_amp.policy.main() == 1
     assert "no policy: aten::mm" in capsys.readouterr().out
+
+
+class OfOthers(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return torch.ops.jit_amp_tests.scaled(x @ x)
+
+
+def test_the_refusal_to_freeze_says_how_to_state_a_policy() -> None:
+    x = torch.randn(4, 4)
+    with pytest.raises(jit_amp.AutocastError, match="JA301") as refused:
+        jit_amp.freeze(OfOthers().eval())
+    assert 'jit_amp.policy.register("jit_amp_tests::scaled", device_type, policy)' in str(
+        refused.value
+    )
+    with (
+        jit_amp.policy.register("jit_amp_tests::scaled", "cpu", "untouched"),
+        jit_amp.policy.register("jit_amp_tests::scaled", "cuda", "untouched"),
+    ):
+        frozen = jit_amp.freeze(OfOthers().eval())
+    for _ in range(3):
+        assert_same(frozen(x), OfOthers()(x), "frozen")

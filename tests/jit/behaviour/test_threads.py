@@ -292,3 +292,49 @@ def test_threads_trace_what_scripts_if_it_is_traced() -> None:
                 assert_same(traced(x), expected, f"thread {index}")
 
     in_threads(work)
+
+
+class Ambient(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor):
+        return torch.relu(self.linear(x)) + x.sum()
+
+
+def test_what_runs_in_one_thread_is_served_in_another(request: pytest.FixtureRequest) -> None:
+    """No executor that PyTorch has made is exchanged: the plain one gives what it gave."""
+    end = time.monotonic() + request.config.getoption("--seconds") / 2
+    rounds = 0
+    while rounds < 3 or time.monotonic() < end:
+        rounds += 1
+
+        class Fresh(Ambient):  # of types that nobody has
+            pass
+
+        module, x = Fresh().eval(), torch.randn(4, 4)
+        plain = torch.jit.script(module)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            expected = module(x)
+            if rounds % 2:
+                plain(x)
+
+        def run_or_serve(
+            index: int,
+            module: Any = module,
+            plain: Any = plain,
+            expected: Any = expected,
+            x: Any = x,
+        ) -> None:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                for _ in range(5):
+                    if index % 2:
+                        torch.testing.assert_close(
+                            plain(x), expected, check_dtype=False, atol=0.1, rtol=0.1
+                        )
+                    else:
+                        assert_same(jit_amp.script(plain)(x), expected, "served")
+                        assert_same(jit_amp.script(module)(x), expected, "scripted")
+
+        in_threads(run_or_serve)

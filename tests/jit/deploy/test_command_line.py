@@ -43,6 +43,39 @@ def factory():
     return Plain()
 
 
+constant = 3
+
+
+def nothing():
+    pass
+
+
+class NeedsArgument(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+
+
+class FailsWhenMade(nn.Module):
+    def __init__(self):
+        raise ValueError("when made")
+
+
+class Fails(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        raise ValueError("no, of the model")
+
+
+class NotFinite(Plain):
+    def forward(self, x: Tensor):
+        return self.linear(x) * float("nan")
+
+
+class Prints(Plain):
+    def forward(self, x: Tensor):
+        print("hello")
+        return self.linear(x)
+
+
 def other():
     model = Plain()
     model.linear.weight.data += 0.5
@@ -186,13 +219,89 @@ def test_lower_and_policy(capsys: Any) -> None:
         (["explain", "no_such_package:x"], "No module named"),
         (["explain", "models:Scoped", "--input", "float99[2]"], "is no dtype of PyTorch's"),
         (["explain", "models:Scoped", "--input", "what"], "no tensor such as float32[2,3]"),
+        (["explain", "models:Scoped", "--input", "damaged"], "--input damaged: write a file that"),
+        (["explain", "models:Scoped", "--input", "float32[2 3]"], "no such tensor can be made"),
+        (["explain", "models:Scoped", "--input", "qint8[2]"], "no such tensor can be made"),
+        (["explain", "models:Scoped", "--input", "float32[9999999999999999999]"], "no such tensor"),
+        (["explain", "models:Scoped", "--input", "float32[2,8]", "--device", "toaster"], "toaster"),
+        (["explain", "models:Scoped", "--input", "float32[2,8]", "--method", "m"], "no method 'm'"),
+        (["explain", "models:Scoped"], "models:Scoped takes (x: torch.Tensor), one --input for"),
+        (["explain", "models:Scoped", *(["--input", "1"] * 2)], "one --input for each"),
+        (["explain", "models:Scoped", "--input", "3"], "Tensor"),
+        (["explain", "models:function", "--input", "true"], "one --input for each"),
+        (["explain", "models:Scoped", "--input", "1", "--html", "no/p.html"], "no folder 'no'"),
+        (["explain", "models:constant", "--input", "1"], "models:constant gives 3: write the name"),
+        (["explain", "models:NeedsArgument"], "is called without arguments"),
+        (["explain", "models:nothing"], "models:nothing gives None"),
+        (["explain", "models:torch"], "write the name of a module"),
+        (["explain", ":Scoped"], "write package.module:name"),
+        (["explain", "models:"], "write package.module:name"),
+        (["explain", ".models:Scoped"], "relative import"),
+        (["explain", "broken:Scoped"], "SyntaxError"),
+        (["explain", "damaged", "--input", "1"], "damaged: no TorchScript file"),
+        (["explain", "state.pt", "--input", "1"], "state.pt: no TorchScript file"),
+        (["lower", "models:Scoped", "--method", "m"], "method: 'm' is none of 'forward'"),
+        (["freeze", "models:function", "--output", "f.pt"], "is a function"),
+        (["freeze", "models:Scoped", "--output", "no/f.pt"], "there is no folder 'no'"),
+        (["freeze", "models:Scoped", "--output", "."], "is a folder"),
+        (["freeze", "models:Scoped", "--input", "3", "--output", "f.pt"], "does not take"),
+        (["verify", "models:Scoped", "damaged", "--input", "1"], "no TorchScript file"),
+        (["verify", "models:Scoped", "models:Scoped"], "one --input for each"),
     ],
 )
 def test_mistakes_are_told_in_a_line(capsys: Any, arguments: list[str], said: str) -> None:
+    Path("damaged").write_text("hello")
+    Path("broken.py").write_text("def (")
+    torch.save({"a": torch.ones(1)}, "state.pt")
     status, out, err = run(capsys, *arguments)
     assert (status, out) == (2, "")
     assert said in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("steps", ["nan", "-1", "inf", "many"])
+def test_mistakes_that_argparse_tells(capsys: Any, steps: str) -> None:
+    with pytest.raises(SystemExit) as exited:
+        main(["verify", "models:Scoped", "models:Scoped", "--steps", steps])
+    assert exited.value.code == 2
+    assert f"{steps!r} is no number from 0 on" in capsys.readouterr().err
+
+
+def test_what_a_model_raises_is_no_mistake_in_the_command(capsys: Any) -> None:
+    given = ["--input", "float32[2,8]"]
+    for model, said in (("Fails", "no, of the model"), ("FailsWhenMade", "ValueError: when made")):
+        status, out, err = run(capsys, "explain", f"models:{model}", *given)
+        assert (status, out, said in err) == (1, "", True)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["verify", "models:NotFinite", "models:Plain"],
+        ["verify", "models:NotFinite", "models:NotFinite"],
+        ["explain", "models:NotFinite", "--numerics"],
+        ["explain", "models:Prints"],
+        ["freeze", "models:Prints", "--output", "f.pt"],
+        ["freeze", "models:Plain", "--triton", "--output", "repository/other"],
+        ["policy", "--reach"],
+        ["policy"],
+        ["lower", "models:Prints"],
+    ],
+)
+def test_json_is_json(capsys: Any, command: list[str]) -> None:
+    takes_input = command[0] not in ("policy", "lower")
+    given = ["--input", "float32[2,8]"] if takes_input else []
+    _, out, _ = run(capsys, *command, *given, "--json")
+
+    def refused(name: str) -> None:
+        raise ValueError(name)
+
+    assert json.loads(out, parse_constant=refused)
+
+
+def test_json_has_numbers_that_are_not_finite_as_texts(capsys: Any) -> None:
+    given = ["models:NotFinite", "models:Plain", "--input", "float32[2,8]", "--json"]
+    assert json.loads(run(capsys, "verify", *given)[1])["worst"]["off"] == "Infinity"
 
 
 def test_debug_shows_the_traceback() -> None:

@@ -606,3 +606,48 @@ def test_pages_of_every_policy_and_of_a_refusal(tmp_path: Path) -> None:
     assert "enabled=on" in find(browser, "li.refused")[0].text
     assert not [e for e in browser.get_log("browser") if e["level"] == "SEVERE"]
     browser.quit()
+
+
+class NeverScripts(nn.Module):
+    """What TorchScript has no types for, with a counter that a run moves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.drop = nn.Linear(4, 4), nn.Dropout(0.5)
+        self.register_buffer("count", torch.zeros(1))
+        self.calls: list[int] = []
+
+    def forward(self, *inputs: Tensor, **more: Tensor):
+        self.count += 1
+        self.calls.append(len(inputs))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.linear(self.drop(inputs[0]))
+        return {"y": y, "z": y.float() @ inputs[0].t()}
+
+    def other(self, *inputs: Tensor):
+        with torch.autocast("cpu", dtype=torch.float16):
+            return inputs[0] @ inputs[0].t()
+
+
+def test_what_cannot_be_scripted_is_traced() -> None:
+    model, x = NeverScripts(), torch.rand(2, 4)
+    random = torch.get_rng_state()
+    report = jit_amp.explain(model, (x,))
+    assert [row.results for row in report.rows if row.operator == "aten::linear"] == [("bfloat16",)]
+    assert "traced, because torch.jit.script fails:" in str(report) and report.traced_because
+    assert json.loads(report.to_json())["traced_because"] == report.traced_because
+    assert torch.equal(torch.get_rng_state(), random)
+    assert (model.count.item(), model.calls) == (0, [])
+    other = jit_amp.explain(model, (x,), method="other")
+    assert [row.results for row in other.rows if row.operator == "aten::matmul"] == [("float16",)]
+    assert not jit_amp.explain(nn.Linear(4, 4), (x,)).traced_because
+
+
+def test_what_cannot_be_traced_either_raises_what_the_compiler_said() -> None:
+    class Neither(nn.Module):
+        def forward(self, *inputs: Tensor):
+            raise KeyError("of the model")
+
+    with pytest.raises(Exception, match="variable number of arguments") as raised:
+        jit_amp.explain(Neither(), (torch.rand(2),))
+    assert "of the model" in str(raised.value.__cause__)
