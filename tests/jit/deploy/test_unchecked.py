@@ -142,10 +142,9 @@ class Both(nn.Module):
 @needs_cuda
 @torch.no_grad()
 def test_another_device_than_the_weights_is_eagers_too() -> None:
-    """A CPU scope casts no tensors on a GPU; with a check, they would be refused."""
+    """A CPU scope casts no tensors on a GPU; a check refuses nothing that eager takes."""
     model, x = Both().eval(), torch.randn(2, 4)
     frozen = jit_amp.freeze(model, check_inputs=False)
     for device in ("cpu", "cuda"):
         assert_same(frozen(x.to(device)), model(x.to(device)), device)
-    with pytest.raises(torch.jit.Error, match="expected"):
-        jit_amp.freeze(model)(x.to("cuda"))
+        assert_same(jit_amp.freeze(model)(x.to(device)), model(x.to(device)), device)
