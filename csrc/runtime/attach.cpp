@@ -12,7 +12,6 @@
 #include <unordered_set>
 
 #include "analysis/has_scopes.h"
-#include "core/dialect.h"
 #include "core/error.h"
 #include "core/graphs.h"
 #include "core/ignored.h"
@@ -54,19 +53,16 @@ template struct Opened<CompileMutex, &GraphFunction::compile_mutex>;
 bool serve_ambient(GraphFunction& function, bool only_asks) {
   function.ensure_defined();
   if (Program::behind(function)) {
-    return true;
+    return true;  // lowered, or served before
   }
   const std::lock_guard<std::recursive_mutex> lock(function.*open(CompileMutex()));
-  auto& graphs = function.*open(OptimizedGraphs());
-  if (graphs[1] && contains(*graphs[1], ops::program)) {
-    return true;  // served before
-  }
   const auto& executors = function.*open(Executors());
   if (std::any_of(executors.begin() + 1, executors.end(),
                   [](const auto& executor) { return executor.has_value(); })) {
     return false;
   }
   if (!only_asks) {
+    auto& graphs = function.*open(OptimizedGraphs());
     std::fill(graphs.begin() + 1, graphs.end(), c10::make_intrusive<Program>(function)->graph());
   }
   return true;

@@ -835,3 +835,23 @@ def raises(x: Tensor) -> Tensor:
         if x.sum() > 0:
             raise ValueError("no")
         return x @ x
+
+
+class TooLarge(nn.Module):
+    """A weight without memory of its own, whose fold with the norm would need more than there is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)
+        weight = torch.zeros(1, 1, 1, 1).expand(4, 2**40, 3, 3)
+        self.conv.weight = nn.Parameter(weight, requires_grad=False)
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.norm(self.conv(x))
+
+
+def test_memory_that_runs_out_is_no_fault_of_the_graph() -> None:
+    with pytest.raises(RuntimeError, match="can't allocate memory") as raised:
+        jit_amp.freeze(TooLarge().eval())
+    assert not isinstance(raised.value, jit_amp.AutocastError)
