@@ -116,7 +116,7 @@ def declared(
         each.name: "Tensor" if isinstance(given, Tensor) else each.type.annotation_str
         for each, given in zip(taken, example, strict=False)
     }
-    if len(taken) < len(example):  # a trace leaves out those that it does not use
+    if len(arguments) < len(example):  # a trace names them otherwise
         arguments = {f"arg{i}": "Tensor" for i in range(len(example))}
     source = _SCOPED.format(
         declared=", ".join(f"{name}: {kind}" for name, kind in arguments.items()),
