@@ -52,10 +52,10 @@ template struct Opened<CompileMutex, &GraphFunction::compile_mutex>;
 // made yet is made by the first call that needs it, under the compile mutex, of the graphs here.
 bool serve_ambient(GraphFunction& function, bool only_asks) {
   function.ensure_defined();
+  const std::lock_guard<std::recursive_mutex> lock(function.*open(CompileMutex()));
   if (Program::behind(function)) {
     return true;  // lowered, or served before
   }
-  const std::lock_guard<std::recursive_mutex> lock(function.*open(CompileMutex()));
   const auto& executors = function.*open(Executors());
   if (std::any_of(executors.begin() + 1, executors.end(),
                   [](const auto& executor) { return executor.has_value(); })) {

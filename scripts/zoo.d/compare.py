@@ -120,9 +120,9 @@ def _calls(eager: nn.Module, model: Model) -> list[Call]:
 
     def call(args: Args) -> Call:
         with torch.set_grad_enabled(model.needs_grad):
-            full = eager(*copy.deepcopy(args))
+            full = called(eager, args)
             with scope():
-                return Call(args, eager(*copy.deepcopy(args)), full)
+                return Call(args, called(eager, args), full)
 
     reason: Exception | None = None
     for given in model.calls(eager):
@@ -165,10 +165,10 @@ class _Comparison:
     def of_scripted(self, scripted: Any) -> list[Miss]:
         args = self.calls[0].args
         with scope():
-            expected = self.eager(*copy.deepcopy(args))
+            expected = called(self.eager, args)
         misses = list(self._in_process(scripted, self.calls, Call(args, expected, None)))
         if misses:
-            full = Call(args, self.eager(*copy.deepcopy(args)), None)
+            full = Call(args, called(self.eager, args), None)
             misses = self._marked(misses, self._in_process(self.plain, self._full(), full))
         return misses
 
@@ -212,7 +212,7 @@ class _Comparison:
     def _plainly(self, call: Call) -> Call | None:
         try:
             with torch.set_grad_enabled(self.model.needs_grad):
-                expected = self.plain(*copy.deepcopy(call.args))
+                expected = called(self.plain, call.args)
         except Exception:
             return None
         return Call(call.args, expected, None)
@@ -281,7 +281,7 @@ class _Comparison:
                         torch.set_grad_enabled(grad or self.model.needs_grad),
                         around or nullcontext(),
                     ):
-                        actual = self._as_eagers(run(*copy.deepcopy(call.args)), call.expected)
+                        actual = self._as_eagers(called(run, call.args), call.expected)
                     if found := self._difference(actual, call, exact):
                         yield Miss(stage, *found)
                         return
@@ -334,7 +334,7 @@ class _Comparison:
             parameter.requires_grad_(False)
         try:
             with torch.set_grad_enabled(self.model.needs_grad), scope():
-                expected = self.eager(*copy.deepcopy(call.args))
+                expected = called(self.eager, call.args)
         finally:
             for parameter in needed:
                 parameter.requires_grad_(True)
@@ -343,6 +343,12 @@ class _Comparison:
             for (_, ours), (_, eagers) in zip(leaves(actual), leaves(expected), strict=True)
             if isinstance(ours, Tensor)
         )
+
+
+def called(run: Run, args: Args) -> Any:
+    """From the same random state, and without writing to the arguments."""
+    torch.manual_seed(0)
+    return run(*copy.deepcopy(args))
 
 
 def strides(tensor: Tensor) -> list[int]:

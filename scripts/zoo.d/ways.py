@@ -111,10 +111,13 @@ def declared(
     model: nn.Module, plain: Any, example: Args, base: type[nn.Module] = nn.Module
 ) -> nn.Module:
     """Scoped for scripting, which has to know the arguments: those of `plain` that are given."""
+    taken = plain.forward.schema.arguments[1:]
     arguments = {
         each.name: "Tensor" if isinstance(given, Tensor) else each.type.annotation_str
-        for each, given in zip(plain.forward.schema.arguments[1:], example, strict=False)
+        for each, given in zip(taken, example, strict=False)
     }
+    if len(arguments) < len(example):  # a trace names them otherwise
+        arguments = {f"arg{i}": "Tensor" for i in range(len(example))}
     source = _SCOPED.format(
         declared=", ".join(f"{name}: {kind}" for name, kind in arguments.items()),
         given=", ".join(arguments),
