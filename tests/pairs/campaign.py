@@ -225,7 +225,10 @@ class Worker:
                 text=True,
             )
             self.lines = queue.Queue()
-            threading.Thread(target=_read, args=(self.process, self.lines), daemon=True).start()
+            self.reader = threading.Thread(
+                target=_read, args=(self.process, self.lines), daemon=True
+            )
+            self.reader.start()
             with contextlib.suppress(queue.Empty):
                 if "ready" in self.lines.get(timeout=PATIENCE):
                     self.done = 0
@@ -240,6 +243,8 @@ class Worker:
             self.process.wait()
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.close()
+            self.reader.join()
+            self.process.stdout.close()
             self.process = None
 
 

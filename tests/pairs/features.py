@@ -209,6 +209,7 @@ STATE = [
         "self.average = self.average * 0.5 + x.detach().float().sum()\nx = x + self.average",
         'self.register_buffer("average", torch.zeros(1))',
         traced=False,
+        masks=("vmap",),  # eager leaves a tensor of vmap's in the module
     ),
     Feature(
         "counter",
@@ -1128,8 +1129,8 @@ SCOPES = [
         "with torch.autocast(x.device.type, dtype=torch.bfloat16):\n    $inside",
         kind="around",
         inside=True,
-        # an operator of which autocast's kernels differ by device
-        refused=("JA301",),
+        # an operator of which autocast's kernels differ by device; a scope inside without a dtype
+        refused=("JA301", "JA104"),
     ),
     Feature(
         "scope for cuda",

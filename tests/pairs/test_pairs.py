@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from fuzz.hostile import environment
+from stock import Stock
 from torch import nn
 
 import jit_amp
@@ -22,7 +23,6 @@ from .campaign import Worker, reduced, same, to_line, write
 from .check import check, loaded
 from .compose import Composed, compose
 from .doors import CARRIES, MAKES, Door, doors
-from .elsewhere import Elsewhere
 from .features import FEATURES
 from .plan import Item
 
@@ -207,10 +207,8 @@ def test_an_artefact_that_needs_jit_amp_is_noticed(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_process_elsewhere_says_what_was_raised() -> None:
-    elsewhere = Elsewhere()
-    (error,) = elsewhere.call(b"no file", [((), True)])
-    assert isinstance(error, RuntimeError)
-    elsewhere.stop()
+    with Stock([]) as stock, pytest.raises(RuntimeError, match="PytorchStreamReader"):
+        stock.load(b"no file")
 
 
 def test_what_differs_is_made_small_and_written_as_a_test(
