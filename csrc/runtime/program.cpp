@@ -340,7 +340,7 @@ void Program::run(Stack& stack, size_t inputs) {
   const bool may_enter = PyGILState_GetThisThreadState();
   const bool with_gradients = at::GradMode::is_enabled() && may_enter;
   const auto arguments = last(stack, inputs);
-  // Below vmap autocast casts nothing: it is left to the dispatcher.
+  // Which casts are made below vmap is the dispatcher's to know.
   const bool is_mapped = may_enter && c10::impl::tls_is_dispatch_key_included(
                                           c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
   bool records = is_mapped ||

@@ -42,6 +42,8 @@ class Elsewhere:
     def __init__(self) -> None:
         self.stock: Stock | None = None
         self.numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self.graphs: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self.with_state: weakref.WeakSet[Any] = weakref.WeakSet()  # more than constants
         self.loaded = 0
         self.run = 0
         self._pid = os.getpid()
@@ -69,6 +71,9 @@ class Elsewhere:
             raise
         self.loaded += 1
         self.numbers[module] = number
+        self.graphs[module] = str(module.graph)
+        if _has_state(module):
+            self.with_state.add(module)
         stock = self.stock
         weakref.finalize(module, self._forget, stock, number)
 
@@ -85,10 +90,14 @@ class Elsewhere:
             and os.getpid() == self._pid
             and threading.current_thread() is threading.main_thread()
             and not any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda"))
+            and self.graphs[module] == str(module.graph)  # PyTorch optimizes some in place
+            and not torch._C._jit_texpr_fuser_enabled()
+            and not torch._C._jit_llga_enabled()
             and not torch._C._is_tracing()
             and torch._C._len_torch_dispatch_stack() == 0
             and torch._C._len_torch_function_stack() == 0
             and torch._C._functorch.maybe_current_level() is None
+            and not _has_named_tuples([*args, *kwargs.values()])  # whose class it does not know
             and all(
                 type(each) in (Tensor, torch.nn.Parameter)
                 and each.device.type == "cpu"
@@ -100,6 +109,8 @@ class Elsewhere:
     def call(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the module gives; and that it gives the same there."""
         given = fresh((args, kwargs))
+        if module in self.with_state:  # which the test may have changed
+            self.load(module)
         random = torch.get_rng_state()
         try:
             result = _call(module, *args, **kwargs)
@@ -114,6 +125,21 @@ class Elsewhere:
         assert_same(there, tree_map(_as_it_arrives, result), "in a process without jit_amp")
         self.run += 1
         return result
+
+
+def _has_named_tuples(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_has_named_tuples(each) for each in value.values())
+    if isinstance(value, (list, tuple)):
+        return hasattr(value, "_fields") or any(_has_named_tuples(each) for each in value)
+    return False
+
+
+def _has_state(module: Any) -> bool:
+    return any(
+        each._concrete_type.get_attributes() or torch._C.BufferDict(each._c).items()
+        for each in module.modules()
+    )
 
 
 def _as_it_arrives(t: Tensor) -> Tensor:

@@ -249,6 +249,7 @@ STATE = [
         "x = x + self.keys.sum(0) * 0.1\n$o = self.keys * 1",
         'self.to_key = nn.Linear(4, 4)\nself.register_buffer("keys", torch.zeros(0, 4))',
         traced=False,
+        masks=("vmap",),  # eager leaves a tensor of vmap's in the module
     ),
     Feature("write to the input", "x_given.mul_(0.5)\nx = x + x_given", direct=True),
 ]

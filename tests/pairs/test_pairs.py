@@ -46,7 +46,7 @@ def test_eager_and_jit_amp_agree_at_each_two_doors(
             differ.append(f"{item.door}: {answer['kind']}: {item.features}: {answer['detail']}")
     worker.stop()
     assert not differ, "scripts/pairs makes them small\n" + "\n".join(differ)
-    assert verdicts["agrees"] > 0.85 * verdicts.total(), verdicts
+    assert verdicts["agrees"] > 0.8 * verdicts.total(), verdicts
 
 
 def test_rows_bring_each_two_together() -> None:
@@ -207,7 +207,7 @@ def test_an_artefact_that_needs_jit_amp_is_noticed(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_process_elsewhere_says_what_was_raised() -> None:
-    with Stock([]) as stock, pytest.raises(RuntimeError, match="PytorchStreamReader"):
+    with Stock([]) as stock, pytest.raises(RuntimeError, match="reader failed"):
         stock.load(b"no file")
 
 

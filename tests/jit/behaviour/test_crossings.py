@@ -439,7 +439,7 @@ class Mapped(nn.Module):
 @pytest.mark.parametrize("learns", [False, True])
 @pytest.mark.parametrize("transform", ["vmap", "grad", "jvp"])
 def test_below_functions_transforms(transform: str, learns: bool) -> None:
-    """Below vmap autocast casts nothing; below the others it does."""
+    """Below vmap an operator is taken apart before autocast sees its parts."""
     module = Mapped().eval().requires_grad_(learns)
     x = torch.randn(3, 4, 4)
 
