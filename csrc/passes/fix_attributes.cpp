@@ -84,7 +84,7 @@ class Reader {
       if (Value* outer = modules_.outside(value)) {
         follow(outer, scope);
       }
-    } else if (node->blocks().empty()) {
+    } else if (node->blocks().empty() && node->kind() != prim::device) {  // a tensor's: at run time
       for (Value* input : node->inputs()) {
         follow(input, scope);
       }
