@@ -7,8 +7,7 @@
 #include <functional>
 #include <unordered_set>
 
-#include "analysis/hidden_calls.h"
-#include "analysis/policy.h"
+#include "analysis/plan.h"
 #include "core/dialect.h"
 #include "core/error.h"
 #include "core/graphs.h"
@@ -18,113 +17,6 @@ namespace {
 
 using namespace torch::jit;
 using c10::DeviceType;
-
-// What is to be done with one node.
-struct Plan {
-  Node* node;
-  const State* state;
-  Policy cpu = Policy::untouched;
-  Policy cuda = Policy::untouched;
-  bool opaque = false;
-  std::optional<DeviceType> query = std::nullopt;  // the node asks for this device's state
-};
-
-const Symbol kIsEnabled = Symbol::aten("is_autocast_enabled");
-const Symbol kIsCpuEnabled = Symbol::aten("is_autocast_cpu_enabled");
-const Symbol kGetDtype = Symbol::aten("get_autocast_dtype");
-const Symbol kGetCpuDtype = Symbol::aten("get_autocast_cpu_dtype");
-const Symbol kGetCudaDtype = Symbol::aten("get_autocast_gpu_dtype");
-
-bool is_query(const Node* node) {
-  return node->kind() == kIsEnabled || node->kind() == kIsCpuEnabled || node->kind() == kGetDtype ||
-         node->kind() == kGetCpuDtype || node->kind() == kGetCudaDtype;
-}
-
-// The device that a query asks about, if it is known; without an argument it is CUDA's. Of a third
-// device, a state says something only where a scope names it.
-std::optional<DeviceType> query_device(const Node* node, const State& state) {
-  if (node->kind() == kIsCpuEnabled || node->kind() == kGetCpuDtype) {
-    return DeviceType::CPU;
-  }
-  if (node->inputs().empty()) {
-    return DeviceType::CUDA;
-  }
-  const auto name = constant_as<std::string>(node->input(0));
-  auto devices = state.named();
-  devices.insert({DeviceType::CPU, DeviceType::CUDA});
-  for (const DeviceType device : devices) {
-    if (name == c10::DeviceTypeName(device, /*lower_case=*/true)) {
-      return device;
-    }
-  }
-  return std::nullopt;
-}
-
-std::optional<Plan> decide(Node* node, const State& state, const State& entry, Product product) {
-  Plan plan{node, &state};
-  if (is_query(node)) {
-    plan.query = query_device(node, state);
-    plan.opaque = !plan.query && (state.active() || entry.active());
-    return plan.query || plan.opaque ? std::optional(plan) : std::nullopt;
-  }
-  for (const DeviceType device : state.named()) {
-    const bool known_device = device == DeviceType::CPU || device == DeviceType::CUDA;
-    // A third device's ambient autocast is not suspended: it has to be switched off.
-    const bool switches_off = !known_device && product == Product::in_process;
-    if (!state.active(device) && !switches_off) {
-      continue;
-    }
-    Policy policy = policy_of(node, device);
-    if (policy == Policy::promote_inside) {
-      // cat and stack promote by themselves, to the same dtype. In process the dispatcher's
-      // autocast is there to refuse what they do not: two reduced dtypes.
-      policy = product == Product::in_process ? Policy::opaque : Policy::untouched;
-    }
-    if (policy == Policy::fp32_append_dtype) {
-      // `x.norm()` in TorchScript; in eager it is Python's, which takes complex numbers too.
-      policy = Policy::fp32;
-    }
-    if (policy == Policy::opaque || policy == Policy::banned ||
-        (!known_device && policy != Policy::untouched)) {
-      plan.opaque = true;
-    } else if (device == DeviceType::CPU) {
-      plan.cpu = policy;
-    } else if (device == DeviceType::CUDA) {
-      plan.cuda = policy;
-    }
-  }
-  // Calls see the state even where it is off: its dtype can be asked for.
-  plan.opaque |= is_call(node) && state != entry;
-  if (GraphFunction* callee = hidden_callee(node)) {
-    plan.opaque |= (state.active() || entry.active()) && concerns_autocast(*callee);
-  }
-  if (plan.opaque || plan.cpu != Policy::untouched || plan.cuda != Policy::untouched) {
-    return plan;
-  }
-  return std::nullopt;
-}
-
-void decide(Block* block, const Scopes& scopes, const State& entry, Product product,
-            std::vector<Plan>& plans) {
-  for (Node* node : block->nodes()) {
-    auto found = scopes.state.find(node);
-    if (found == scopes.state.end()) {
-      continue;  // part of a scope
-    }
-    if (auto plan = decide(node, *found->second, entry, product)) {
-      plans.push_back(*plan);
-      if (plan->opaque) {
-        continue;  // what it holds is run as it is
-      }
-    }
-    for (Block* inner : node->blocks()) {
-      decide(inner, scopes, entry, product, plans);
-    }
-    if (node->kind() == prim::fork) {
-      decide(node->g(attr::Subgraph)->block(), scopes, entry, product, plans);
-    }
-  }
-}
 
 // Whether the node does nothing but compute new values from its operands.
 bool is_pure(const Node* node) {
@@ -165,9 +57,9 @@ class Rewriter {
   Rewriter(const std::shared_ptr<Graph>& graph, Product product)
       : graph_(graph), product_(product) {}
 
-  void apply(const Plan& plan) {
+  void apply(const Planned& plan) {
     owner_ = plan.node->owningGraph();
-    if (plan.opaque) {
+    if (plan.dispatches) {
       wrap(plan);
       return;
     }
@@ -176,7 +68,7 @@ class Rewriter {
       answer(plan);
       return;
     }
-    if (plan.cuda == Policy::fp32_opt_dtype) {
+    if (plan.cuda == Action::set_dtype) {
       set_dtype(plan);
     }
     keep_whole(plan.node);
@@ -311,15 +203,15 @@ class Rewriter {
     return inner;
   }
 
-  Value* target(const Plan& plan, DeviceType device, Policy policy) {
-    switch (policy) {
-      case Policy::lower:
+  Value* target(const Planned& plan, DeviceType device, Action action) {
+    switch (action) {
+      case Action::to_scope:
         return dtype_if_enabled(*plan.state, device,
                                 [&](const DeviceState& at) { return static_dtype(at, device); });
-      case Policy::fp32:
+      case Action::to_float32:
         return dtype_if_enabled(*plan.state, device,
                                 [&](const DeviceState&) { return dtype_constant(c10::kFloat); });
-      case Policy::promote:
+      case Action::promote:
         return insert(
             plan.node, ops::widest,
             {all_tensors(plan.node),
@@ -398,9 +290,9 @@ class Rewriter {
   }
 
   // A question about the state.
-  void answer(const Plan& plan) {
+  void answer(const Planned& plan) {
     const DeviceState at = plan.state->at(*plan.query);
-    const bool asks_enabled = plan.node->kind() == kIsEnabled || plan.node->kind() == kIsCpuEnabled;
+    const bool asks_enabled = asks_whether_enabled(plan.node);
     if (!asks_enabled && !at.dtype_known) {
       throw refusal(Refusal::query_of_dynamic, plan.node);
     }
@@ -411,7 +303,7 @@ class Rewriter {
   }
 
   // CUDA's fp32_set_opt_dtype: a dtype that the call gives stands.
-  void set_dtype(const Plan& plan) {
+  void set_dtype(const Planned& plan) {
     Node* node = plan.node;
     const auto& formals = node->schema().arguments();
     for (size_t i = 0; i < formals.size(); ++i) {
@@ -433,7 +325,7 @@ class Rewriter {
   }
 
   // Puts the node into a subgraph that runs under the state's autocast.
-  void wrap(const Plan& plan) {
+  void wrap(const Planned& plan) {
     Node* node = plan.node;
     std::unordered_set<Value*> made;
     std::vector<Value*> free;
@@ -516,8 +408,7 @@ class Rewriter {
 
 bool lower(const std::shared_ptr<torch::jit::Graph>& graph, const Scopes& scopes,
            const State& entry, Product product) {
-  std::vector<Plan> plans;
-  decide(graph->block(), scopes, entry, product, plans);
+  const auto plans = plan_of(*graph, scopes, entry, product);
   if (plans.empty() && scopes.scaffolding.empty()) {
     return false;
   }
@@ -531,7 +422,7 @@ bool lower(const std::shared_ptr<torch::jit::Graph>& graph, const Scopes& scopes
       insert_failure(boundary.node, *boundary.error);
     }
   }
-  for (const Plan& plan : plans) {
+  for (const Planned& plan : plans) {
     rewriter.apply(plan);
   }
   for (auto node = scopes.scaffolding.rbegin(); node != scopes.scaffolding.rend(); ++node) {

@@ -1,8 +1,8 @@
 // lower: autocast's meaning, written into the graph.
 //
-// Takes a flattened graph with its scopes, decides per node from the state in force and the
-// policies, then rewrites: operands of known operators get casts (`jit_amp::cast`, the line to look
-// for is `Rewriter::cast_operand`), opaque nodes get the dispatcher's own autocast around them
+// Takes a flattened graph with its scopes and carries out the plan of it (analysis/plan.h):
+// operands of known operators get casts (`jit_amp::cast`, the line to look for is
+// `Rewriter::cast_operand`), opaque nodes get the dispatcher's own autocast around them
 // (`jit_amp::scoped`), and the scopes go. Afterwards no node depends on the thread's autocast
 // state, so PyTorch's passes may move and merge what they like. Under an enabled entry state the
 // graph is to run with the ambient autocast suspended: its casts are in the graph.
@@ -16,14 +16,10 @@
 
 #include <memory>
 
+#include "analysis/plan.h"
 #include "analysis/scopes.h"
 
 namespace jit_amp {
-
-enum class Product {
-  in_process,  // dtypes of scopes are constants or read from the calling thread
-  exported     // dtypes are `jit_amp::deferred`, so that nothing is folded before seal
-};
 
 // Returns whether the graph changed. `entry` is the state that `scopes` was found with.
 bool lower(const std::shared_ptr<torch::jit::Graph>& graph, const Scopes& scopes,
