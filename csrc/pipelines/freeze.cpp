@@ -10,26 +10,26 @@
 #include "core/graphs.h"
 #include "core/loops.h"
 #include "passes/export/answer_questions.h"
-#include "passes/server/channels_last.h"
 #include "passes/export/check_freezable.h"
 #include "passes/export/check_writes.h"
 #include "passes/export/decompose.h"
-#include "passes/quirks/detach_sizes.h"
 #include "passes/export/fold_sealed.h"
 #include "passes/export/fold_weights.h"
-#include "passes/server/functionalize.h"
-#include "passes/server/fuse_pointwise.h"
+#include "passes/export/promote_operands.h"
+#include "passes/export/seal.h"
+#include "passes/export/share_parts.h"
+#include "passes/export/write_questions.h"
+#include "passes/quirks/detach_sizes.h"
 #include "passes/quirks/keep_addmm.h"
 #include "passes/quirks/keep_detach.h"
 #include "passes/quirks/keep_dim.h"
 #include "passes/quirks/keep_gradients.h"
 #include "passes/quirks/keep_in_place.h"
 #include "passes/quirks/keep_zero_dim.h"
-#include "passes/export/promote_operands.h"
-#include "passes/export/seal.h"
-#include "passes/export/share_parts.h"
-#include "passes/export/write_questions.h"
 #include "passes/quirks/write_strides.h"
+#include "passes/server/channels_last.h"
+#include "passes/server/functionalize.h"
+#include "passes/server/fuse_pointwise.h"
 
 namespace jit_amp {
 namespace {
@@ -130,9 +130,7 @@ bool run_keep_gradients(Context& c) { return keep_gradients(*c.graph); }
 
 bool run_keep_addmm(Context& c) { return keep_addmm(*c.graph); }
 
-bool run_functionalize(Context& c) {
-  return functionalize(c.graph, c.facts, is_for_server(c));
-}
+bool run_functionalize(Context& c) { return functionalize(c.graph, c.facts, is_for_server(c)); }
 
 bool run_keep_zero_dim(Context& c) { return keep_zero_dim(*c.graph, c.facts); }
 
@@ -183,8 +181,7 @@ const std::vector<Pass>& sealing() {
       {"share_parts", run_share_parts, Phase::sealed, Phase::sealed, Kind::speed},
       {"functionalize", run_functionalize, Phase::sealed, Phase::sealed, Kind::speed, For::all,
        Reads::facts},
-      {"channels_last", run_channels_last, Phase::sealed, Phase::sealed, Kind::speed,
-       For::servers},
+      {"channels_last", run_channels_last, Phase::sealed, Phase::sealed, Kind::speed, For::servers},
       {"keep_zero_dim", run_keep_zero_dim, Phase::sealed, Phase::sealed, Kind::quirk, For::all,
        Reads::facts},
       {"keep_in_place", run_keep_in_place, Phase::sealed, Phase::sealed, Kind::quirk, For::all,
@@ -194,8 +191,7 @@ const std::vector<Pass>& sealing() {
       {"keep_addmm", run_keep_addmm, Phase::stock, Phase::stock, Kind::quirk},
       {"write_strides", run_write_strides, Phase::stock, Phase::stock, Kind::quirk},
       {"detach_sizes", run_detach_sizes, Phase::stock, Phase::stock, Kind::quirk},
-      {"fuse_pointwise", run_fuse_pointwise, Phase::stock, Phase::stock, Kind::speed,
-       For::servers},
+      {"fuse_pointwise", run_fuse_pointwise, Phase::stock, Phase::stock, Kind::speed, For::servers},
   };
   return passes;
 }

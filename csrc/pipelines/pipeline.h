@@ -27,8 +27,8 @@
 #include "analysis/facts.h"
 #include "analysis/scopes.h"
 #include "core/verify.h"
-#include "passes/source/fix_attributes.h"
 #include "passes/lowering/lower.h"
+#include "passes/source/fix_attributes.h"
 
 namespace jit_amp {
 

@@ -5,13 +5,13 @@
 #include "core/ambient.h"
 #include "core/loops.h"
 #include "passes/lowering/enter_scopes.h"
-#include "passes/source/flatten.h"
-#include "passes/source/fold_constants.h"
 #include "passes/lowering/for_interpreter.h"
-#include "passes/source/name_convolutions.h"
 #include "passes/lowering/share_casts.h"
 #include "passes/quirks/tell_aliases.h"
 #include "passes/quirks/write_numbers.h"
+#include "passes/source/flatten.h"
+#include "passes/source/fold_constants.h"
+#include "passes/source/name_convolutions.h"
 #include "passes/source/write_powers.h"
 
 namespace jit_amp {
@@ -93,7 +93,8 @@ const std::vector<Pass>& recording() {
 
 const std::vector<Pass>& running() {
   static const auto& passes = *new std::vector<Pass>{
-      {"constant_propagation", run_constant_propagation, Phase::lowered, Phase::lowered, Kind::speed},
+      {"constant_propagation", run_constant_propagation, Phase::lowered, Phase::lowered,
+       Kind::speed},
       {"for_interpreter", run_for_interpreter, Phase::lowered, Phase::runnable, Kind::quirk},
   };
   return passes;
