@@ -17,10 +17,12 @@
 #include "core/dialect.h"
 #include "core/error.h"
 #include "core/graphs.h"
+#include "core/verify.h"
 #include "passes/lowering/enter_scopes.h"
 #include "pipelines/script.h"
 #include "runtime/attach.h"
 #include "runtime/kernels.h"
+#include "runtime/reference.h"
 
 namespace jit_amp {
 namespace {
@@ -284,6 +286,7 @@ Program::Lowered Program::make(const ObjectPtr& self, size_t kind, bool with_cod
                      : lowered_graph(source_, self, {(kind & 1) != 0, (kind & 2) != 0}, &reads);
     made.is_made = true;
     made.makes_leaves = made.graph && makes_leaves(*made.graph);
+    made.is_unchecked = is_verifying() && kind != kRecording && made.graph;
     made.enters_scopes =
         kind == kRecording || (made.graph && contains(*made.graph, ops::enter_scope));
   }
@@ -316,6 +319,7 @@ Program::Lowered Program::make(const ObjectPtr& self, size_t kind, bool with_cod
     variants_.push_back({version, policies, ignored, std::move(reads), {}});
     variant = std::prev(variants_.end());
   }
+  kept.is_unchecked &= !with_code;  // the caller is the one to do it
   std::swap(variant->lowered[kind], kept);
   return made;
 }
@@ -356,6 +360,10 @@ void Program::run(Stack& stack, size_t inputs) {
     lowered = recording.graph ? recording : of_kind(self, kind_of(ambient));
   }
   self = nullptr;
+  std::optional<Stack> expected;
+  if (lowered.is_unchecked && may_enter) {
+    expected = reference(lowered, arguments.vec());
+  }
   std::optional<Unwinding> scopes;
   std::optional<Suspended> off;
   if (lowered.enters_scopes) {
@@ -364,6 +372,23 @@ void Program::run(Stack& stack, size_t inputs) {
     off.emplace();  // the lowered graph holds the ambient's casts
   }
   run_here(*lowered.code, stack, inputs);
+  if (expected) {
+    check_same(last(stack, results()).vec(), *expected, source_.name());
+  }
+}
+
+std::optional<Stack> Program::reference(const Lowered& lowered, const Stack& inputs) {
+  if (lowered.enters_scopes || !is_repeatable(*lowered.graph)) {
+    return std::nullopt;
+  }
+  const Lowered recording = of_kind(self_of(inputs, inputs.size()), kRecording);
+  if (!recording.graph) {
+    return std::nullopt;
+  }
+  Stack stack = inputs;
+  const Unwinding scopes;
+  run_here(*recording.code, stack, inputs.size());
+  return stack;
 }
 
 size_t Program::results() const { return source_.graph()->outputs().size(); }

@@ -85,6 +85,7 @@ class Program : public torch::CustomClassHolder {
     std::optional<torch::jit::Code> code;
     bool makes_leaves = false;   // it makes tensors that require grad
     bool enters_scopes = false;  // as it runs, and it runs under the ambient autocast
+    bool is_unchecked = false;   // it is to be compared with eager (runtime/reference.h)
   };
 
   // The lowered graphs for modules on which these attributes are what they were; for a function,
@@ -105,6 +106,9 @@ class Program : public torch::CustomClassHolder {
   Lowered find(const torch::jit::ObjectPtr& self, size_t kind);
   Lowered make(const torch::jit::ObjectPtr& self, size_t kind, bool with_code);
   Lowered of_kind(const torch::jit::ObjectPtr& self, size_t kind);
+  // What eager gives for these inputs, where it can be told without doing anything else.
+  std::optional<torch::jit::Stack> reference(const Lowered& lowered,
+                                             const torch::jit::Stack& inputs);
   torch::jit::ObjectPtr self_of(const torch::jit::Stack& stack, size_t inputs) const;
 
   torch::jit::GraphFunction source_;  // shares its graph with the function

@@ -1,0 +1,87 @@
+#include "runtime/reference.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "core/dialect.h"
+#include "core/graphs.h"
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+
+bool writes(const Node* node) {
+  const FunctionSchema* schema = node->maybeSchema();
+  return schema && std::any_of(schema->arguments().begin(), schema->arguments().end(),
+                               [](const c10::Argument& argument) {
+                                 return argument.alias_info() && argument.alias_info()->isWrite();
+                               });
+}
+
+bool is_same(const at::Tensor& a, const at::Tensor& b) {
+  if (a.defined() != b.defined()) {
+    return false;
+  }
+  if (!a.defined()) {
+    return true;
+  }
+  if (a.scalar_type() != b.scalar_type() || a.layout() != b.layout() || a.device() != b.device()) {
+    return false;
+  }
+  if (a.layout() != c10::kStrided || a.is_nested() || a.is_quantized() || a.is_meta()) {
+    return true;  // no operator compares them all
+  }
+  const at::NoGradGuard off;
+  return a.sizes() == b.sizes() && a.allclose(b, /*rtol=*/0, /*atol=*/0, /*equal_nan=*/true);
+}
+
+bool is_same(const c10::IValue& a, const c10::IValue& b) {
+  const auto all = [](const auto& as, const auto& bs) {
+    return as.size() == bs.size() &&
+           std::equal(as.begin(), as.end(), bs.begin(), [](const auto& x, const auto& y) {
+             return is_same(c10::IValue(x), c10::IValue(y));
+           });
+  };
+  if (a.isTensor() && b.isTensor()) {
+    return is_same(a.toTensor(), b.toTensor());
+  }
+  if (a.isTuple() && b.isTuple()) {
+    return all(a.toTupleRef().elements().vec(), b.toTupleRef().elements().vec());
+  }
+  if (a.isList() && b.isList()) {
+    return all(a.toListRef(), b.toListRef());
+  }
+  return a.tagKind() == b.tagKind();
+}
+
+}  // namespace
+
+bool is_repeatable(Graph& graph) {
+  const auto nodes = all_nodes(graph);
+  return std::none_of(nodes.begin(), nodes.end(), [](const Node* node) {
+    return node->kind() == prim::PythonOp || node->kind() == prim::fork ||
+           node->kind() == prim::SetAttr || node->kind() == prim::CallMethod ||
+           node->kind() == prim::Print || node->kind() == ops::scoped_effect ||
+           node->kind() == aten::warn || node->isNondeterministic() || writes(node);
+  });
+}
+
+void check_same(const std::vector<c10::IValue>& lowered, const std::vector<c10::IValue>& reference,
+                const std::string& name) {
+  for (size_t i = 0; i < lowered.size(); ++i) {
+    if (!is_same(lowered[i], reference[i])) {
+      const auto text = [](const c10::IValue& value) {
+        return value.isTensor() && value.toTensor().defined()
+                   ? c10::str(value.toTensor().toString(), " ", value.toTensor())
+                   : c10::str(value);
+      };
+      throw std::logic_error(c10::str("jit_amp: result ", i, " of `", name, "` is\n",
+                                      text(lowered[i]), "\nand eager's is\n", text(reference[i])));
+    }
+  }
+}
+
+}  // namespace jit_amp
