@@ -53,6 +53,8 @@ if release < (2, 11):
         f"{f'torch {torch.__version__}' if torch else 'none'} is: run "
         f"`{'pip install --upgrade torch' if torch else 'pip install torch'}`, and then this again"
     )
+if missing and "PIP_BUILD_TRACKER" in os.environ:
+    sys.exit(missing)  # before pip has printed all that it copies
 if not missing:
     from torch.utils import cpp_extension
 
