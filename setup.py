@@ -169,12 +169,13 @@ class Build(build_ext if missing else cpp_extension.BuildExtension):  # type: ig
         for source in sources:
             path = Path(source)
             count = len((ROOT / path).read_text(encoding="utf-8").splitlines())
-            if path.parent.name not in GROUPED or count > GROUP_LINES:
+            if path.parts[1] not in GROUPED or count > GROUP_LINES:
                 groups[source] = [source]
                 continue
             lines += count
-            if not name.startswith(path.parent.name) or lines > GROUP_LINES:
-                name, lines = f"{path.parent.name}_from_{path.name}", count
+            folder_name = "_".join(path.parts[1:-1])  # passes_export
+            if not name.startswith(f"{folder_name}_from_") or lines > GROUP_LINES:
+                name, lines = f"{folder_name}_from_{path.name}", count
             groups.setdefault(name, []).append(source)
         made = []
         for name, members in groups.items():
