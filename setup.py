@@ -1,49 +1,155 @@
-"""Builds jit_amp._C against the torch that is installed (see README.md for the two commands)."""
+"""Builds jit_amp._C against the torch that is installed; docs/getting-started.md has commands."""
 
 from __future__ import annotations
 
+import importlib
 import os
+import re
 import shutil
+import site
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
-import torch
-from setuptools import setup
-from torch.utils import cpp_extension
-from torch.utils.cpp_extension import BuildExtension, CppExtension
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).parent
-SOURCES = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "csrc").rglob("*.cpp"))
-
-# PyTorch's headers are not ours to warn about, so they come in as system headers; what is ours must
-# be free of warnings.
-FLAGS = ["-std=c++20", "-O2", "-g0", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"]
-FLAGS.append(f"-I{ROOT / 'csrc'}")
-# What is built of the same sources is the same in every folder: messages name files from these on.
-FLAGS += [f"-ffile-prefix-map={p}=." for p in (ROOT, Path(torch.__file__).parents[1])]
-LINK_FLAGS = []
+MSVC = sys.platform == "win32"
 GROUPED, GROUP_LINES = {"core", "analysis", "passes"}, 600
-# JIT_AMP_SANITIZE=address,undefined builds with these sanitizers: see scripts/sanitize. Types of
-# torch's libraries have their type information hidden, which "vptr" would take for another type,
-# and g++ warns without cause of what the instrumented standard library does.
-if sanitizers := os.environ.get("JIT_AMP_SANITIZE"):
-    LINK_FLAGS = [f"-fsanitize={sanitizers}", "-fno-sanitize=vptr"]
-    FLAGS += [*LINK_FLAGS, "-O1", "-g1", "-fno-omit-frame-pointer", "-Wno-maybe-uninitialized"]
+STEP = re.compile(r"(\[\d+/\d+\]) .*? [-/]c [^ ]*[/\\](?:csrc|groups)[/\\]([^ ]+) ")
 
 
-class Build(BuildExtension):
+def find_torch() -> Any:
+    """The torch that is installed, or None.
+
+    pip builds where nothing is seen that is installed, and would fetch a torch of its own if this
+    package asked for one. What is compiled has to be for the torch that is there.
+    """
+    folders = site.getsitepackages()
+    if sys.prefix == sys.base_prefix:
+        folders.append(site.getusersitepackages())
+    for folder in ["", *folders]:
+        if folder:
+            site.addsitedir(folder)
+        try:
+            return importlib.import_module("torch")
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+    return None
+
+
+torch = find_torch()
+release = tuple(map(int, torch.__version__.split(".")[:2])) if torch else ()
+missing = ""
+if release < (2, 11):
+    missing = (
+        "jit_amp is compiled against the torch that is installed, 2.11 or newer, and "
+        f"{f'torch {torch.__version__}' if torch else 'none'} is: run "
+        f"`{'pip install --upgrade torch' if torch else 'pip install torch'}`, and then this again"
+    )
+if missing and "PIP_BUILD_TRACKER" in os.environ:
+    sys.exit(missing)  # before pip has printed all that it copies
+if not missing:
+    from torch.utils import cpp_extension
+
+
+def flags() -> tuple[list[str], list[str]]:
+    """What the compiler and the linker are given."""
+    if MSVC:
+        return ["/std:c++20", "/O2", "/EHsc", "/utf-8", "/bigobj", f"/I{ROOT / 'csrc'}"], []
+    # What is ours must be free of warnings where the project checks itself (scripts/env).
+    checks = ["-Werror"] if os.environ.get("JIT_AMP_CHECKS") else []
+    compiler = ["-std=c++20", "-O2", "-g0", "-Wall", "-Wextra", *checks, "-Wno-unused-parameter"]
+    compiler.append(f"-I{ROOT / 'csrc'}")
+    # What is built of the same sources is the same in every folder: messages name files from these
+    # on.
+    for folder in (ROOT, Path(torch.__file__).parents[1]):
+        compiler.append(f"-ffile-prefix-map={folder}=.")
+    # JIT_AMP_SANITIZE=address,undefined builds with these sanitizers: see scripts/sanitize. Types
+    # of torch's libraries have their type information hidden, which "vptr" would take for another
+    # type, and g++ warns without cause of what the instrumented standard library does.
+    if sanitizers := os.environ.get("JIT_AMP_SANITIZE"):
+        linker = [f"-fsanitize={sanitizers}", "-fno-sanitize=vptr"]
+        more = ["-O1", "-g1", "-fno-omit-frame-pointer", "-Wno-maybe-uninitialized"]
+        return [*compiler, *linker, *more], linker
+    return compiler, []
+
+
+def is_gcc(command: list[str]) -> bool:
+    compiler = next(part for part in command if part != "ccache")
+    told = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
+    return "Free Software Foundation" in told
+
+
+@contextmanager
+def progress() -> Iterator[None]:
+    """Shows ninja's commands as `[3/31] lower.cpp`, and all else, errors too, as it is.
+
+    pip shows what a build prints only where it fails, or with `-v`: so the terminal is told too, if
+    there is one.
+    """
+    with ExitStack() as stack:
+        terminal = None
+        if "PIP_BUILD_TRACKER" in os.environ and not MSVC:
+            try:
+                terminal = stack.enter_context(open("/dev/tty", "w"))
+            except OSError:  # there is none
+                terminal = None
+        sys.stdout.flush()
+        out = os.dup(1)
+        read, write = os.pipe()
+        os.dup2(write, 1)
+        os.close(write)
+
+        def shorten() -> None:
+            with os.fdopen(read, errors="replace") as lines, os.fdopen(out, "w") as to:
+                for line in lines:
+                    step = STEP.match(line)
+                    print(f"  {step[1]} {step[2]}" if step else line, end="", file=to)
+                    print(end="\n" if step else "", file=to, flush=True)
+                    if terminal and step:
+                        print(f"\r\033[K  {step[1]} {step[2]} ", end="", file=terminal, flush=True)
+                if terminal:
+                    print(end="\r\033[K", file=terminal, flush=True)
+
+        kept = os.dup(out)
+        reader = threading.Thread(target=shorten)
+        reader.start()
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            os.dup2(kept, 1)  # ends what the reader reads
+            os.close(kept)
+            reader.join()
+
+
+class Build(build_ext if missing else cpp_extension.BuildExtension):  # type: ignore[misc]
     """BuildExtension with torch's include folders as system folders, and a precompiled header."""
 
-    command_name = "build_ext"  # with_options hides it, and a development install looks for it
+    command_name = "build_ext"  # or a development install compiles all a second time
+
+    def run(self) -> None:
+        if missing:  # an sdist is made without torch
+            sys.exit(missing)
+        super().run()
 
     def build_extension(self, ext):  # type: ignore[no-untyped-def]
         ext.sources = self.grouped(ext.sources)
-        for folder in ext.include_dirs:
-            ext.extra_compile_args["cxx"].append(f"-isystem{folder}")
+        # PyTorch's headers are not ours to warn about.
+        system = ["/external:W0", "/external:I"] if MSVC else ["-isystem"]
+        given = ext.extra_compile_args["cxx"]
+        given += [f"{''.join(system[-1:])}{folder}" for folder in ext.include_dirs] + system[:-1]
         ext.include_dirs = []
-        ext.extra_compile_args["cxx"] += self.precompiled(ext.extra_compile_args["cxx"])
-        super().build_extension(ext)
+        with progress():
+            given += self.precompiled(given)
+            super().build_extension(ext)
         made_for = Path(self.get_ext_fullpath(ext.name)).with_name("_torch.txt")
         made_for.write_text(torch.__version__ + "\n")  # jit_amp/_built.py reads it
 
@@ -62,17 +168,19 @@ class Build(BuildExtension):
         name, lines = "", 0
         for source in sources:
             path = Path(source)
-            count = len((ROOT / path).read_text().splitlines())
-            if path.parent.name not in GROUPED or count > GROUP_LINES:
+            count = len((ROOT / path).read_text(encoding="utf-8").splitlines())
+            if path.parts[1] not in GROUPED or count > GROUP_LINES:
                 groups[source] = [source]
                 continue
             lines += count
-            if not name.startswith(path.parent.name) or lines > GROUP_LINES:
-                name, lines = f"{path.parent.name}_from_{path.name}", count
+            folder_name = "_".join(path.parts[1:-1])  # passes_export
+            if not name.startswith(f"{folder_name}_from_") or lines > GROUP_LINES:
+                name, lines = f"{folder_name}_from_{path.name}", count
             groups.setdefault(name, []).append(source)
         made = []
         for name, members in groups.items():
-            text = "".join(f'#include "{Path(each).relative_to("csrc")}"\n' for each in members)
+            inside = (Path(each).relative_to("csrc").as_posix() for each in members)
+            text = "".join(f'#include "{each}"\n' for each in inside)
             group = folder / name
             if len(members) > 1 and not (group.exists() and group.read_text() == text):
                 group.write_text(text)
@@ -83,8 +191,10 @@ class Build(BuildExtension):
         """Compiles csrc/precompiled.h with g++, if that is not done, and gives the flags to use it.
 
         It takes as long as three files, and each of thirty takes half as long with it. The compiler
-        ignores one that other flags made, and says so.
+        ignores one that other flags made, and says so. Other compilers do without.
         """
+        if MSVC or not is_gcc(self.compiler.compiler_so):
+            return []
         source, folder = (
             ROOT / "csrc/precompiled.h",
             Path(self.build_temp).resolve() / "precompiled",
@@ -98,33 +208,34 @@ class Build(BuildExtension):
         if not (made.exists() and stamp.exists() and stamp.read_text() == state):
             folder.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, header)
+            print("  PyTorch's headers, for all files", flush=True)
             if subprocess.run(command).returncode or not made.exists():
-                return []  # another compiler than g++
+                return []
             stamp.write_text(state)
         return ["-include", str(header), "-fpch-preprocess", "-Winvalid-pch"]
 
 
-# Newer releases of torch put ccache in front of the compiler themselves.
-wraps = hasattr(cpp_extension, "_wrap_compiler")
-os.environ.setdefault("CCACHE_SLOPPINESS", "pch_defines,time_macros")  # or it leaves these files
-if shutil.which("ccache") and "CXX" not in os.environ and not wraps:
-    os.environ["CXX"] = "ccache g++"
+def extension() -> Extension:
+    sources = sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "csrc").rglob("*.cpp"))
+    if not os.environ.get("JIT_AMP_OLD_GLIBC"):  # scripts/wheels sets it
+        sources.remove("csrc/old_glibc.cpp")
+    if missing:
+        return Extension("jit_amp._C", sources)
+    compiler, linker = flags()
+    return cpp_extension.CppExtension(
+        "jit_amp._C",
+        sources,
+        depends=[str(p) for p in (ROOT / "csrc").rglob("*") if p.suffix in {".h", ".inc"}],
+        extra_compile_args={"cxx": compiler},
+        extra_link_args=linker,
+    )
 
-# What is built works with the release of torch that it was built against, and pip is told so. The
-# sources build against any release from 2.11 on.
-release = ".".join(torch.__version__.split(".")[:2])
-needed = "torch>=2.11" if "sdist" in sys.argv else f"torch=={release}.*"
 
-setup(
-    install_requires=[needed],
-    ext_modules=[
-        CppExtension(
-            "jit_amp._C",
-            SOURCES,
-            depends=[str(p) for p in (ROOT / "csrc").rglob("*") if p.suffix in {".h", ".inc"}],
-            extra_compile_args={"cxx": FLAGS},
-            extra_link_args=LINK_FLAGS,
-        )
-    ],
-    cmdclass={"build_ext": Build.with_options(use_ninja=True)},
-)
+if not missing and sys.platform == "linux":
+    # Newer releases of torch put ccache in front of the compiler themselves.
+    os.environ.setdefault("CCACHE_SLOPPINESS", "pch_defines,time_macros")  # or it leaves these
+    wraps = hasattr(cpp_extension, "_wrap_compiler")
+    if shutil.which("ccache") and "CXX" not in os.environ and not wraps:
+        os.environ["CXX"] = "ccache g++"
+
+setup(ext_modules=[extension()], cmdclass={"build_ext": Build})

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 import jit_amp
 from jit_amp import _C, _check, policy
+from jit_amp._environment import environment
 from jit_amp._explain import Place, place_of
 from jit_amp._triton import write_repository
 from jit_amp._values import as_json, fresh, leaves
@@ -432,6 +433,16 @@ def run_policy(given: argparse.Namespace) -> int:
     return policy.main(["--reach"] if given.reach else [])
 
 
+def run_env(given: argparse.Namespace) -> int:
+    found = environment()
+    if given.json:
+        _print(given, as_json(found))
+        return 0
+    wide = max(map(len, found))
+    _print(given, "\n".join(f"{name:{wide}}  {value}" for name, value in found.items()))
+    return 0
+
+
 def _steps(text: str) -> float:
     try:
         steps = float(text)
@@ -498,6 +509,8 @@ def _parser() -> argparse.ArgumentParser:
 
     made = command("policy", run_policy, "autocast's tables beside the installed torch")
     made.add_argument("--reach", action="store_true", help="what freezing can do with operators")
+
+    command("env", run_env, "versions, processor and settings, for a bug report")
     return parser
 
 

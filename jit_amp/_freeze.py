@@ -49,11 +49,12 @@ def freeze(
             Without, what is unknown is asked at run time: right for every input, and slower.
         example_kwarg_inputs: arguments by name, besides those of the one example.
         target: where the artefact will run. ``"portable"``: everywhere, phones included.
-            ``"server"``: in PyTorch for x86, which has operators that compute an activation in the
-            convolution or linear layer before it. They are used where the processor computes in the
-            dtype. Results are rounded once less, and convolutions compute with channels last.
-            Weights are kept in the layout that is best for the shapes of the first example; calls
-            with other shapes are slower.
+            ``"server"``: in PyTorch with oneDNN, as it is built for x86: it has operators that
+            compute an activation in the convolution or linear layer before it. They are used where
+            the processor computes in the dtype, and a build without them does not load the file.
+            Results are rounded once less, and convolutions compute with channels last. Weights are
+            kept in the layout that is best for the shapes of the first example; calls with other
+            shapes are slower.
         check_inputs: whether the artefact starts with a check of its inputs. Without it nothing
             about them is taken for granted, neither from examples nor from what the weights
             demand: each cast asks at run time for its tensor's dtype and device, as eager does.
@@ -65,8 +66,8 @@ def freeze(
             ``torch.jit.Error``, which names the argument.
 
     Raises:
-        ValueError: an unknown target, ``"server"`` with ``optimize_numerics=False``, or examples
-            with ``check_inputs=False``.
+        ValueError: an unknown target; ``"server"`` with ``optimize_numerics=False``, or in a build
+            of PyTorch without oneDNN; or examples with ``check_inputs=False``.
         AutocastError: a scope that cannot be known when compiling, or an operator in a scope that
             cannot be exported; the text has the line.
         TypeError: an example does not fit ``forward``, whose signature is in the message; or an
@@ -81,6 +82,11 @@ def freeze(
         raise ValueError(
             "jit_amp.freeze: target='server' rounds otherwise than eager: it needs "
             "optimize_numerics=True"
+        )
+    if target == "server" and not _has_onednn():
+        raise ValueError(
+            "jit_amp.freeze: target='server' needs operators of oneDNN, which this build of "
+            "PyTorch does not have: leave out the target, and the artefact runs everywhere"
         )
     _check.flag("check_inputs", check_inputs)
     scripted, examples = _taken("freeze", mod, example_inputs, example_kwarg_inputs)
@@ -109,6 +115,11 @@ def freeze(
     if target == "server" and examples:
         _pack(frozen, examples[0])
     return wrap_cpp_module(frozen)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def _has_onednn() -> bool:
+    """Whether this build of PyTorch has the operators of target="server"."""
+    return bool(torch._C._jit_get_schemas_for_operator("mkldnn::_linear_pointwise"))
 
 
 def _pack(frozen: Any, example: tuple[Any, ...]) -> None:

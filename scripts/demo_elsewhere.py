@@ -20,6 +20,7 @@ warnings.filterwarnings("ignore", "`torch.jit.[a-z_]+` is deprecated")
 
 
 def main(inputs: str, outputs: str, frozen: str, lite: str) -> None:
+    torch.set_num_threads(1)  # as the first process
     data = torch.load(inputs)
     models = {"frozen": torch.jit.load(frozen), "lite": _load_for_lite_interpreter(lite)}
     with torch.no_grad():

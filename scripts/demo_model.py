@@ -33,7 +33,7 @@ class Classifier(nn.Module):
 
     amp: Final[bool]
 
-    def __init__(self, channels: int = 64, amp: bool = True) -> None:
+    def __init__(self, channels: int = 16, amp: bool = True) -> None:
         super().__init__()
         self.amp = amp
         self.stem = nn.Conv2d(1, channels, 3, padding=1)

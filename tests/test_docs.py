@@ -118,6 +118,14 @@ def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
         assert_printed(page, block, run(["bash", "-e", "-c", commands], tmp_path))
 
 
+def test_the_first_example_is_a_file_and_prints_what_the_readme_shows(tmp_path: Path) -> None:
+    lines, printed, source = blocks_of((ROOT / "README.md").read_text())[:3]
+    example = ROOT / "examples/first.py"
+    assert "examples/first.py" in lines.text and source.text == example.read_text()
+    assert_printed(ROOT / "README.md", lines, run([sys.executable, str(example)], tmp_path))
+    assert lines.expected == printed.text
+
+
 @pytest.mark.parametrize(
     "page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem
 )

@@ -53,6 +53,41 @@ def draw(results: dict[str, dict[str, float | str]], limit: str, path: Path) -> 
     figure.savefig(path, dpi=110)
 
 
+FEW = {
+    "jit_amp.freeze, server": OURS,
+    "jit_amp.freeze": "#8fbbe0",
+    "torch.compile, freezing": PEERS,
+}
+
+
+def draw_few(results: dict[str, dict[str, float | str]], path: Path) -> None:
+    """Three of the forms, for a phone's screen: all models in one panel.
+
+    Args:
+        results: as `draw` takes them.
+        path: of the PNG.
+    """
+    figure, axis = pyplot.subplots(figsize=(4.4, 0.9 + 0.52 * len(results)), layout="constrained")
+    height = 0.26
+    for row, forms in enumerate(results.values()):
+        for number, (form, color) in enumerate(FEW.items()):
+            value = forms[form]
+            length = value if isinstance(value, float) else 0.0
+            y = row + (number - 1) * height
+            axis.barh(y, length, height, color=color, label=form if row == 0 else None)
+            text = f"{value:.2f}" if isinstance(value, float) else "fails"
+            axis.text(length, y, " " + text, va="center", fontsize=7.5)
+    axis.axvline(1.0, color=LIMIT, linestyle="--", linewidth=1)
+    axis.set_yticks(range(len(results)), [name.replace(", ", ",\n", 1) for name in results])
+    axis.invert_yaxis()
+    axis.margins(x=0.12, y=0.01)
+    axis.tick_params(axis="both", labelsize=8, length=0)
+    axis.spines[["top", "right", "left"]].set_visible(False)
+    axis.set_xlabel("times as fast as eager autocast (the dashed line)", fontsize=8)
+    figure.legend(loc="outside upper center", ncols=3, fontsize=7, frameon=False, columnspacing=1.2)
+    figure.savefig(path, dpi=180)
+
+
 def draw_steps(results: dict[str, dict[str, tuple[float, float, float, float] | str]], path: Path):
     """One panel a model: what a training step takes in each form, eager autocast's being 1.
 

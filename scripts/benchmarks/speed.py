@@ -318,7 +318,7 @@ def main() -> None:
     parser.add_argument("--model", default="", help="those whose name holds this")
     parser.add_argument("--form", default="", help="eager, and forms whose name holds this")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--chart", type=Path, help="draw the table there, as a PNG")
+    parser.add_argument("--chart", type=Path, help="draw it there, as a PNG; NAME-short.png too")
     parser.add_argument("--first", nargs=2, metavar=("MODEL", "FORM"), help=argparse.SUPPRESS)
     parser.add_argument("--only", choices=("speed", "size", "first"))
     parser.add_argument("--threads", type=int, help="of PyTorch's; all of them if left out")
@@ -347,9 +347,12 @@ def main() -> None:
                     if isinstance(result, str):
                         print(f"{name}, {form}: {result}")
             if options.chart:
-                from chart import draw
+                from chart import draw, draw_few
 
                 draw(results, LIMIT, options.chart)
+                if not (options.model or options.form):
+                    short = options.chart
+                    draw_few(results, short.with_stem(f"{short.stem}-short"))
         if options.only in (None, "size"):
             print("\nsize of the frozen file, as a share of the float32 model's")
             sizes(names, under)

@@ -7,6 +7,8 @@
 #include <torch/csrc/jit/runtime/interpreter.h>
 
 #include <algorithm>
+#include <optional>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -40,16 +42,28 @@ std::shared_ptr<Graph> forward_of(const Module& module) {
 using Seen = std::unordered_map<const at::TensorImpl*, std::vector<int64_t>>;
 thread_local Seen* seen = nullptr;
 
+// Where an operator that computes such a layer takes its weight. Which of them a run calls is up to
+// the processor: one without the dtype calls PyTorch's own.
+std::optional<size_t> weight_of_call(const std::string_view name, const FunctionSchema& schema) {
+  if (name == kConvolution || name == kLinear) {
+    return weight_number(schema);
+  }
+  const bool is_plain = name == "aten::conv2d" || name == "aten::linear";
+  return is_plain ? std::optional<size_t>(1) : std::nullopt;
+}
+
 std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& function) {
-  const std::string_view name = function.name();
-  const auto schema =
-      seen && (name == kConvolution || name == kLinear) ? function.operator_schema() : std::nullopt;
-  if (schema) {
+  const auto schema = seen ? function.operator_schema() : std::nullopt;
+  const auto number = schema ? weight_of_call(function.name(), *schema) : std::nullopt;
+  if (number) {
     // The interpreter's whole stack is given: the arguments are the last of it.
     const size_t count = schema->arguments().size();
     const auto inputs = function.inputs().slice(function.inputs().size() - count);
-    seen->emplace(inputs[weight_number(*schema)].toTensor().unsafeGetTensorImpl(),
-                  inputs[0].toTensor().sizes().vec());
+    const auto& sizes = inputs[0].toTensor().sizes();
+    const at::Tensor& weight = inputs[*number].toTensor();
+    if (weight.dim() == 2 || sizes.size() == 4) {  // no convolution without a batch
+      seen->emplace(weight.unsafeGetTensorImpl(), sizes.vec());
+    }
   }
   return nullptr;
 }

@@ -6,7 +6,8 @@
 //
 // So the weights of the operators that fuse_pointwise has made move from constants of the graph to
 // a submodule, `jit_amp/_packed.py`, which saves them plain and packs them when it is made or
-// loaded, for the input's shape in the example. A call with another shape takes the plain weight.
+// loaded, for the input's shape in the example, wherever it was frozen: the processor that freezes
+// need not compute in the dtype. A call with another shape takes the plain weight.
 #pragma once
 
 #include <torch/csrc/jit/api/module.h>

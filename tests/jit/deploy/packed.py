@@ -49,6 +49,19 @@ def _packed(weight: Tensor, *_: Any) -> Tensor:
     return weight.float().contiguous().to_mkldnn()
 
 
+_computes = [True]
+
+
+@contextlib.contextmanager
+def but_without_bfloat16() -> Iterator[None]:
+    """Inside `bfloat16_processor`: one that does not compute in it."""
+    _computes.append(False)
+    try:
+        yield
+    finally:
+        _computes.pop()
+
+
 @contextlib.contextmanager
 def bfloat16_processor() -> Iterator[None]:
     library = torch.library.Library("mkldnn", "IMPL")
@@ -56,7 +69,7 @@ def bfloat16_processor() -> Iterator[None]:
         warnings.simplefilter("ignore")  # PyTorch tells that it has kernels already
         library.impl(
             "_is_mkldnn_bf16_supported",
-            lambda: True,
+            lambda: _computes[-1],
             "CompositeImplicitAutograd",
             allow_override=True,
         )

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+import jit_amp
 from jit_amp.__main__ import main
 
 SOURCE = """
@@ -209,6 +210,16 @@ def test_lower_and_policy(capsys: Any) -> None:
     assert (status, "jit_amp::cast" in out) == (0, True)
     status, out, _ = run(capsys, "policy", "--json")
     assert json.loads(out)["cuda"]["aten::pow.Tensor_Scalar"] == "fp32"
+
+
+def test_env(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JIT_AMP_STOP_AFTER", "9")
+    status, out, _ = run(capsys, "env")
+    lines = dict(line.split(maxsplit=1) for line in out.splitlines())
+    assert status == 0 and lines["JIT_AMP_STOP_AFTER"] == "9"
+    assert lines["torch"].startswith(torch.__version__) and sys.executable in lines["Python"]
+    assert lines["jit_amp"].startswith(f"{jit_amp.__version__}, built for torch ")
+    assert json.loads(run(capsys, "env", "--json")[1]) == lines
 
 
 @pytest.mark.parametrize(

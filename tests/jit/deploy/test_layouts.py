@@ -412,10 +412,6 @@ class Looped(nn.Module):
         return h
 
 
-@pytest.mark.skipif(
-    not torch.ops.mkldnn._is_mkldnn_bf16_supported(),
-    reason="weights are packed where the CPU computes in bfloat16",
-)
 def test_weights_in_a_loop_are_packed(capfd: pytest.CaptureFixture[str]) -> None:
     torch.manual_seed(0)
     model, x = Looped().eval().requires_grad_(False), torch.randn(3, 2, 6)

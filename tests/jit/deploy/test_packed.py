@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 from collections.abc import Iterator
@@ -12,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 import jit_amp
+from jit_amp import _freeze
 
-from .packed import bfloat16_processor
+from .packed import bfloat16_processor, but_without_bfloat16
 
 
 @pytest.fixture(autouse=True)
@@ -190,3 +192,35 @@ def test_an_operator_of_somebodys_is_not_run() -> None:
     frozen = server(module)
     assert not COUNTED
     assert torch.equal(frozen(X), module(X))
+
+
+class Convolution(nn.Module):
+    """Called without a batch first, then with one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.conv(x[0]).sum() + torch.relu(self.conv(x))
+
+
+@pytest.mark.parametrize("bfloat16", [True, False])
+def test_shapes_are_noted_whatever_the_processor_that_freezes(bfloat16: bool) -> None:
+    """Where it is loaded, the weights are packed, if that processor computes in bfloat16."""
+    image = torch.rand(3, 2, 8, 8)
+    with contextlib.nullcontext() if bfloat16 else but_without_bfloat16():
+        linear = server(Layer())
+        convolution = jit_amp.freeze(Convolution().eval(), example_inputs=(image,), target="server")
+        assert packed(linear) == [torch._mkldnn if bfloat16 else torch.strided]
+    assert linear._packed.plans == [[3]]
+    assert convolution._packed.plans == [[0, 0, 1, 1, 1, 1, 1, 3, 2, 8, 8]]
+    assert packed(loaded(linear)) == [torch._mkldnn]
+
+
+def test_a_build_without_onednn_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_freeze, "_has_onednn", lambda: False)
+    with pytest.raises(ValueError, match="target='server' needs operators of oneDNN, which this"):
+        server(Layer())
+    jit_amp.freeze(Layer().eval(), example_inputs=(X,))
