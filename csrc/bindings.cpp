@@ -26,6 +26,7 @@
 #include "runtime/freeze.h"
 #include "runtime/program.h"
 #include "runtime/record.h"
+#include "runtime/watch.h"
 
 namespace {
 
@@ -112,7 +113,7 @@ py::dict as_python(const jit_amp::Operated& at) {
   }
   py::list casts;
   for (const auto& cast : at.casts) {
-    casts.append(py::make_tuple(cast.from, cast.to, cast.count, cast.bytes));
+    casts.append(py::make_tuple(cast.from, cast.to, cast.count, cast.bytes, cast.bytes_of_leaves));
   }
   py::object numerics = py::none();
   if (at.numerics) {
@@ -134,9 +135,9 @@ py::dict as_python(const jit_amp::Operated& at) {
       py::arg("name") = at.name, py::arg("stack") = places(at.stack), py::arg("module") = at.module,
       py::arg("is_call") = at.is_call, py::arg("states") = states, py::arg("scopes") = scopes,
       py::arg("policies") = at.policy, py::arg("calls") = at.calls, py::arg("seconds") = at.seconds,
-      py::arg("operands") = at.operands, py::arg("results") = at.results,
-      py::arg("devices") = at.devices, py::arg("casts") = casts, py::arg("taken") = at.taken,
-      py::arg("shapes") = at.shapes, py::arg("numerics") = numerics,
+      py::arg("cast_seconds") = at.cast_seconds, py::arg("operands") = at.operands,
+      py::arg("results") = at.results, py::arg("devices") = at.devices, py::arg("casts") = casts,
+      py::arg("taken") = at.taken, py::arg("shapes") = at.shapes, py::arg("numerics") = numerics,
       py::arg("gradient") = gradient);
 }
 
@@ -411,6 +412,28 @@ PYBIND11_MODULE(_C, m) {
     }
     return explained(source, nullptr, stacks, {numerics, gradients});
   });
+  py::class_<jit_amp::Watch>(m, "Watch")
+      .def(py::init([](const py::function& place, bool numerics, bool gradients) {
+             const auto call = [place] {
+               const py::gil_scoped_acquire gil;
+               return place().cast<int64_t>();
+             };
+             return std::make_unique<jit_amp::Watch>(call, jit_amp::Looks{numerics, gradients});
+           }),
+           py::arg("place"), py::kw_only(), py::arg("numerics"), py::arg("gradients"))
+      .def("start", &jit_amp::Watch::start)
+      .def("stop", &jit_amp::Watch::stop, py::arg("failed"))
+      .def("note_gradients", &jit_amp::Watch::note_gradients,
+           py::call_guard<py::gil_scoped_release>())
+      .def("protect", &jit_amp::Watch::protect)
+      .def("restore", &jit_amp::Watch::restore)
+      .def("seen", [](jit_amp::Watch& watch) {
+        py::list rows;
+        for (const auto& each : watch.seen()) {
+          rows.append(py::make_tuple(as_python(each.operated), each.place, each.is_backward));
+        }
+        return rows;
+      });
   // For tests, and for those who look for what a pass does (docs/internals.md).
   m.def("run_pass",
         [](const std::string& pass, const std::shared_ptr<torch::jit::Graph>& graph,

@@ -4,10 +4,11 @@ from jit_amp import _built as _built
 from jit_amp import policy
 from jit_amp._C import AutocastError
 from jit_amp._decorated import get_autocast
-from jit_amp._explain import Report, explain
+from jit_amp._explain import explain
 from jit_amp._freeze import facts, freeze, optimize_for_inference
 from jit_amp._ignore import ignore_amp
 from jit_amp._install import install, uninstall
+from jit_amp._report import Report
 from jit_amp._script import lowered_graph, script
 from jit_amp._trace import trace, trace_module
 from jit_amp._version import __version__

@@ -7,13 +7,16 @@ or factory that is called without arguments and gives one.
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
+import dataclasses
 import importlib
 import inspect
 import io
 import json
 import os
 import re
+import shlex
 import sys
 import time
 import traceback
@@ -26,14 +29,16 @@ import torch
 from torch import Tensor, nn
 
 import jit_amp
-from jit_amp import _C, _check, policy
+from jit_amp import _C, _check, _errors_command, _verdict, policy
 from jit_amp._environment import environment
-from jit_amp._explain import Place, place_of
+from jit_amp._explain import place_of
+from jit_amp._report import Place, Report
 from jit_amp._triton import write_repository
 from jit_amp._values import as_json, fresh, leaves
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _TENSOR = re.compile(r"(\w+)\[([\d\s,]*)\]")
+MODEL_HELP = "a TorchScript file, or package.module:name, such as net:Net of net.py"
 INPUT_HELP = (
     "an argument, repeated for several: float32[1,3,224,224] is a random tensor, 3 or true or null "
     "a value, JSON a list or dictionary of these, a path what torch.save wrote there (a tuple is "
@@ -71,17 +76,34 @@ def _mistaken_if_refused() -> Iterator[None]:
         raise
 
 
+@contextlib.contextmanager
+def _mistaken_if_not_written(path: Path) -> Iterator[None]:
+    """PyTorch's writer raises its own assertions where a file cannot be written."""
+    try:
+        yield
+    except (RuntimeError, OSError) as error:
+        is_of_writer = "inline_container" in str(error) or "miniz" in str(error)
+        if isinstance(error, OSError) or is_of_writer:
+            why = error.strerror if isinstance(error, OSError) else "is the disk full?"
+            raise Mistaken(f"--output {path}: it could not be written ({why})") from error
+        raise
+
+
 def model_of(name: str) -> Any:
     """The model of a name on the command line."""
-    if _is_file(name):
+    if _is_file(name) and not name.endswith(".py"):
         try:
             return torch.jit.load(name)  # type: ignore[no-untyped-call]
         except RuntimeError as error:
             text = f"{name}: no TorchScript file, as torch.jit.save writes it: {_said(error)}"
             raise Mistaken(text) from error
     module, colon, attribute = name.partition(":")
+    if module.endswith(".py"):
+        raise Mistaken(_of_python_file(name, Path(module), attribute))
     if not colon:
-        raise Mistaken(f"{name!r} is no file, and no package.module:name")
+        raise Mistaken(
+            f"{name!r} is no file, and no package.module:name, such as net:Net of net.py"
+        )
     if not module or not attribute:
         raise Mistaken(f"{name!r} names no model: write package.module:name")
     sys.path.insert(0, os.getcwd())
@@ -108,6 +130,27 @@ def model_of(name: str) -> Any:
     return found
 
 
+def _of_python_file(name: str, path: Path, attribute: str) -> str:
+    """What to write for a Python file."""
+    if not path.is_file():
+        return f"{name!r}: there is no file {str(path)!r}"
+    if not attribute:
+        try:
+            body = ast.parse(path.read_text(encoding="utf-8")).body
+        except (SyntaxError, ValueError) as error:
+            return f"{name}: {_said(error)}"
+        kinds = (ast.ClassDef, ast.FunctionDef)
+        names = [each.name for each in body if isinstance(each, kinds) and each.name[0] != "_"]
+        if not names:
+            return f"{name!r} is Python, and defines no class and no function"
+        attribute = names[-1]
+        others = f"; it has {', '.join(names)}" if len(names) > 1 else ""
+    else:
+        others = ""
+    folder = "" if str(path.parent) == "." else f"in the folder {path.parent}: "
+    return f"{name!r} is Python: write {folder}{path.stem}:{attribute}{others}"
+
+
 def _made(name: str, factory: Any) -> Any:
     if not callable(factory):
         return factory
@@ -132,6 +175,7 @@ def _takes_something(function: Any) -> bool:
     return any(required)
 
 
+_TENSORS = (Tensor, "Tensor", "torch.Tensor")
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -205,6 +249,12 @@ def _check_command(given: argparse.Namespace) -> None:
         if path and not is_folder and (path.is_dir() or not path.parent.is_dir()):
             why = "is a folder" if path.is_dir() else f"there is no folder {str(path.parent)!r}"
             raise Mistaken(f"--{option} {path}: {why}; write the path of a file to be written")
+        if (
+            path
+            and not is_folder
+            and not os.access(path if path.exists() else path.parent, os.W_OK)
+        ):
+            raise Mistaken(f"--{option} {path}: it may not be written there")
     if getattr(given, "triton", False) and not given.input:
         raise Mistaken("--triton needs --input: the configuration has its dtypes")
 
@@ -222,7 +272,14 @@ def _check_call(name: str, model: Any, method: str, inputs: Sequence[Any]) -> No
                 _C.check_examples(model._c, [tuple(inputs)])
         return
     try:
-        inspect.signature(called).bind(*inputs)
+        bound = inspect.signature(called).bind(*inputs)
+        for argument, value in bound.arguments.items():
+            wanted = bound.signature.parameters[argument].annotation
+            if wanted in _TENSORS and not isinstance(value, Tensor):
+                raise Mistaken(
+                    f"{name} takes a Tensor as `{argument}`, not {_check.shown(value)}: write "
+                    "--input 'float32[2,3]', with its dtype and sizes"
+                )
     except TypeError as error:
         raise Mistaken(
             f"{name} takes {inspect.signature(called)}, one --input for each ({error})"
@@ -270,21 +327,81 @@ def _print(given: argparse.Namespace, text: object) -> None:
 
 
 def run_explain(given: argparse.Namespace) -> int:
+    limits = _limits(given)
     [model], inputs = _loaded(given, given.model)
-    with _step("running"), torch.set_grad_enabled(given.gradients), _mistaken_if_refused():
-        scoped = _scoped(model, given.autocast, given.device)
+    report = _explained(given, model, inputs, given.autocast, "")
+    other: Report | None = None
+    if given.against:
+        other = report
+        report = _reference(given, model, inputs)
+    compared = report.compare(other) if other else None
+    shown = other or report
+    if given.html:
+        (compared or shown).to_html(given.html)
+    if given.json:
+        _print(given, shown.to_json())
+    else:
+        _print(given, compared or shown.to_text(all=given.all))
+    told = _verdict.over(shown, limits) if limits else []
+    for each in told:
+        print(f"jit-amp: {each}", file=sys.stderr)
+    return 1 if shown.refusal or told else 0
+
+
+def _limits(given: argparse.Namespace) -> dict[str, float]:
+    """The limits of ``--fail-over``, which have measured what they need."""
+    if given.fail_over is None:
+        return {}
+    try:
+        limits = _verdict.limits_of(given.fail_over)
+    except ValueError as error:
+        raise Mistaken(f"--fail-over {error}") from error
+    for what, names in _verdict.NEEDS.items():
+        if names & set(limits):
+            setattr(given, what, True)
+    return limits
+
+
+def _explained(
+    given: argparse.Namespace, model: Any, inputs: tuple[Any, ...], autocast: str | None, which: str
+) -> Report:
+    """The report of a model under an autocast around the call, where one is asked for."""
+    scope: Any = contextlib.nullcontext()
+    if autocast:
+        scope = torch.autocast(given.device, dtype=_DTYPES[autocast])
+    if isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
+        model, scope = _scoped(model, autocast, given.device), contextlib.nullcontext()
+    with (
+        _step(f"running{which}"),
+        torch.set_grad_enabled(given.gradients),
+        _mistaken_if_refused(),
+        scope,
+    ):
         report = jit_amp.explain(
-            scoped,
+            model,
             inputs,
             method=given.method,
             numerics=given.numerics,
             gradients=given.gradients,
             timing=given.timing,
         )
-    if given.html:
-        report.to_html(given.html)
-    _print(given, report.to_json() if given.json else report)
-    return 1 if report.refusal else 0
+    return dataclasses.replace(report, command=given.command)
+
+
+def _reference(given: argparse.Namespace, model: Any, inputs: tuple[Any, ...]) -> Report:
+    """The report that ``--against`` names: of a file, or of the same model in another dtype."""
+    if given.against in (*_DTYPES, "none"):
+        autocast = None if given.against == "none" else given.against
+        return _explained(given, model, inputs, autocast, f" {given.against}")
+    if not _is_file(given.against):
+        raise Mistaken(
+            f"--against {given.against!r} is no file that `jit-amp explain --json` wrote, and none "
+            f"of {', '.join((*_DTYPES, 'none'))}"
+        )
+    try:
+        return Report.from_json(Path(given.against).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise Mistaken(f"--against {given.against}: {error}") from error
 
 
 def run_freeze(given: argparse.Namespace) -> int:
@@ -295,14 +412,21 @@ def run_freeze(given: argparse.Namespace) -> int:
         scoped = _scoped(model, given.autocast, given.device)
         examples = inputs if given.input else None
         frozen = jit_amp.freeze(scoped, example_inputs=examples, target=given.target)
-    if given.triton:
-        with _mistaken_if_refused():
-            write_repository(given.output.parent, given.output.name, frozen, inputs)
-        saved = given.output / "1" / "model.pt"
-    elif given.lite:
-        frozen._save_for_lite_interpreter(str(saved := given.output))
-    else:
-        torch.jit.save(frozen, saved := given.output)
+    if not given.autocast and not _has_scopes(model):
+        print(
+            f"jit-amp: {given.model} has no autocast scope, so nothing is cast; --autocast bf16 "
+            "puts one around it",
+            file=sys.stderr,
+        )
+    saved = given.output / "1" / "model.pt" if given.triton else given.output
+    with _mistaken_if_not_written(given.output):
+        if given.triton:
+            with _mistaken_if_refused():
+                write_repository(given.output.parent, given.output.name, frozen, inputs)
+        elif given.lite:
+            frozen._save_for_lite_interpreter(str(saved))
+        else:
+            torch.jit.save(frozen, saved)
     operators = torch.jit.export_opnames(frozen)  # type: ignore[no-untyped-call]
     size = Path(saved).stat().st_size
     text = f"{given.output}: {size / 1e6:.1f} MB, {len(operators)} kinds of operators"
@@ -312,6 +436,11 @@ def run_freeze(given: argparse.Namespace) -> int:
         text = as_json({"output": str(given.output), "bytes": size, "operators": operators})
     _print(given, text)
     return 0
+
+
+def _has_scopes(model: nn.Module) -> bool:
+    scripted = model if isinstance(model, torch.jit.ScriptModule) else torch.jit.script(model)
+    return _C.has_scopes(scripted._c)
 
 
 def _compared(path: str, a: Any, b: Any, steps: float) -> dict[str, Any]:
@@ -443,6 +572,29 @@ def run_env(given: argparse.Namespace) -> int:
     return 0
 
 
+def run_errors(given: argparse.Namespace) -> int:
+    if given.code is None:
+        numbers = _errors_command.codes()
+        told = [_errors_command.told(each) for each in numbers]
+        _print(given, as_json(told) if given.json else _errors_command.listed())
+        return 0
+    try:
+        number = _errors_command.number_of(given.code)
+    except ValueError as error:
+        raise Mistaken(str(error)) from error
+    if given.json:
+        _print(given, as_json(_errors_command.told(number)))
+    else:
+        _print(given, _errors_command.text_of(number))
+    return 0
+
+
+def run_completion(given: argparse.Namespace) -> int:
+    script = _errors_command.completion(_parser(), given.shell)
+    _print(given, as_json({"script": script}) if given.json else script)
+    return 0
+
+
 def _steps(text: str) -> float:
     try:
         steps = float(text)
@@ -456,6 +608,11 @@ def _steps(text: str) -> float:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="jit-amp", description=jit_amp.__doc__)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"jit-amp {jit_amp.__version__}, torch {torch.__version__}",
+    )
     commands = parser.add_subparsers(required=True, metavar="command")
 
     def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> Any:
@@ -466,27 +623,48 @@ def _parser() -> argparse.ArgumentParser:
 
     def takes_inputs(made: Any) -> None:
         made.add_argument("--input", action="append", default=[], help=INPUT_HELP)
-        made.add_argument("--device", default="cpu")
+        made.add_argument(
+            "--device", default="cpu", help="where it runs, such as cuda; cpu if not given"
+        )
         made.add_argument(
             "--autocast", choices=[*_DTYPES], help="a scope around all of it, where it has none"
         )
 
     made = command("explain", run_explain, "which line runs in which precision, and why")
-    made.add_argument("model")
+    made.add_argument("model", help=MODEL_HELP)
     takes_inputs(made)
-    made.add_argument("--method", default="forward")
+    made.add_argument(
+        "--method", default="forward", help="the module's method; forward if not given"
+    )
     made.add_argument("--numerics", action="store_true", help="where accuracy is lost")
     made.add_argument(
         "--gradients", action="store_true", help="where gradients overflow or underflow"
     )
     made.add_argument("--timing", action="store_true", help="where time goes")
     made.add_argument("--html", type=Path, help="write the page there")
+    made.add_argument("--all", action="store_true", help="all lines, with their operators")
+    made.add_argument(
+        "--against",
+        metavar="REPORT",
+        help="compare with a report that --json wrote, or with the same under bf16, fp16 or none",
+    )
+    made.add_argument(
+        "--fail-over",
+        metavar="LIMITS",
+        help='exit status 1 over a limit, as in "overflows=0, error=1e-2"; of '
+        + ", ".join(_verdict.LIMITS),
+    )
 
     made = command("freeze", run_freeze, "an artefact of stock operators")
-    made.add_argument("model")
+    made.add_argument("model", help=MODEL_HELP)
     takes_inputs(made)
-    made.add_argument("--output", type=Path, required=True)
-    made.add_argument("--target", choices=["portable", "server"], default="portable")
+    made.add_argument("--output", type=Path, required=True, help="the file to write")
+    made.add_argument(
+        "--target",
+        choices=["portable", "server"],
+        default="portable",
+        help="server: faster, for x86 alone; portable if not given",
+    )
     form = made.add_mutually_exclusive_group()
     form.add_argument("--lite", action="store_true", help="for the lite interpreter, on phones")
     form.add_argument(
@@ -494,8 +672,8 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     made = command("verify", run_verify, "whether two models give the same")
-    made.add_argument("first")
-    made.add_argument("second")
+    made.add_argument("first", help=MODEL_HELP)
+    made.add_argument("second", help="the same")
     takes_inputs(made)
     made.add_argument("--plain", action="store_true", help="not what is saved and loaded of it")
     made.add_argument(
@@ -503,14 +681,30 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     made = command("lower", run_lower, "the graph that a call runs")
-    made.add_argument("model")
-    made.add_argument("--method", default="forward")
-    made.add_argument("--ambient", nargs="*", default=[], choices=["cpu", "cuda"])
+    made.add_argument("model", help=MODEL_HELP)
+    made.add_argument(
+        "--method", default="forward", help="the module's method; forward if not given"
+    )
+    made.add_argument(
+        "--ambient",
+        nargs="*",
+        default=[],
+        choices=["cpu", "cuda"],
+        help="the devices whose autocast is on around the call",
+    )
 
     made = command("policy", run_policy, "autocast's tables beside the installed torch")
     made.add_argument("--reach", action="store_true", help="what freezing can do with operators")
 
     command("env", run_env, "versions, processor and settings, for a bug report")
+
+    made = command("errors", run_errors, "what an error's code means, and what to write instead")
+    made.add_argument("code", nargs="?", help="such as JA101; all codes if not given")
+
+    made = command("completion", run_completion, "a script by which a shell completes jit-amp")
+    made.add_argument(
+        "shell", choices=["bash", "zsh", "fish"], help='eval "$(jit-amp completion bash)"'
+    )
     return parser
 
 
@@ -522,6 +716,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for known in ("`torch.jit.[a-z_]+` is deprecated", "Lite Interpreter is deprecated"):
                 warnings.filterwarnings("ignore", known)
             given.out = sys.stdout
+            given.command = shlex.join(
+                ["jit-amp", *(sys.argv[1:] if arguments is None else arguments)]
+            )
             # What a model prints is no JSON.
             with contextlib.redirect_stdout(sys.stderr if given.json else sys.stdout):
                 _check_command(given)
@@ -532,7 +729,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.debug:
             raise
         is_told = isinstance(error, (Mistaken, RuntimeError)) and str(error)
-        text = error if is_told else f"{type(error).__name__}: {error}"
+        text = str(error) if is_told else f"{type(error).__name__}: {error}"
+        if " " not in text:  # a mere number or name
+            text = f"{type(error).__name__}: {text}"
         print(f"jit-amp: {text}", file=sys.stderr)
         return 2 if isinstance(error, Mistaken) else 1
 

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch.jit import ScriptFunction, ScriptModule, _recursive, _script, frontend
 
-from jit_amp import _C, _decorated, _lost_writes, _pattern
+from jit_amp import _C, _contexts, _decorated, _lost_writes, _pattern
 from jit_amp._decorated import Around
 
 lock = threading.RLock()
@@ -289,6 +289,12 @@ def _get_jit_def(
     return original(fn, *args, **kwargs)
 
 
+def _parse_def(_: _Compilation, original: Callable[..., Any], fn: Any) -> Any:
+    """The source of a function, without `nullcontext`."""
+    parsed = original(fn)
+    return parsed._replace(ast=_contexts.rewritten(parsed.ast, _contexts.resolver(fn)))
+
+
 _FUNCTIONS = (types.FunctionType, types.MethodType, staticmethod, classmethod)
 
 
@@ -383,6 +389,7 @@ _HOOKS: list[tuple[Any, str, Callable[..., Any]]] = [
     (_script, "get_jit_def", _get_jit_def),
     (_recursive, "get_jit_def", _get_jit_def),
     (frontend, "get_jit_def", _get_jit_def),
+    (frontend, "parse_def", _parse_def),
 ]
 
 

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import linecache
 import math
-import os
-import shutil
-import sys
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch.jit import ScriptFunction, ScriptModule
-from torch.jit._trace import TracerWarning as _TracerWarning
 from torch.utils import flop_counter
 
-from jit_amp import _C, _check, _kept
+from jit_amp import _C, _check, _eager, _inputs, _kept
+from jit_amp._report import (
+    REDUCED,
+    Cast,
+    Gradient,
+    Hint,
+    Lowered,
+    Numerics,
+    Place,
+    Report,
+    Row,
+    Scope,
+    Weight,
+)
 from jit_amp._script import _scripted
-from jit_amp._trace import trace, trace_module
-from jit_amp._values import as_json, fresh
+from jit_amp._values import fresh
 
 TIMED_RUNS = 5  # after one that warms up
-REDUCED = ("bfloat16", "float16")
-_FLOATING = (*REDUCED, "float32", "float64")
 _REASONS = {
     "lower": "in {device}'s list of operators that run in the scope's dtype",
     "fp32": "in {device}'s list of float32 operators",
@@ -42,223 +43,6 @@ _REASONS = {
     " decides",
     "banned": "refused by {device}'s autocast",
 }
-
-
-@dataclass(frozen=True)
-class Place:
-    """A line of a source file; ``function`` is what it stands in, empty for the outermost."""
-
-    file: str
-    line: int
-    column: int
-    function: str = ""
-
-    def __str__(self) -> str:
-        return f"{os.path.basename(self.file)}:{self.line}" if self.line else "?"
-
-    @property
-    def text(self) -> str:
-        """The line itself, without what is around it."""
-        return linecache.getline(self.file, self.line).strip()
-
-
-@dataclass(frozen=True)
-class Scope:
-    """The autocast state in force for one device, and the line that made it, if one did."""
-
-    device: str
-    enabled: bool
-    dtype: str | None  # None: the one around the call
-    place: Place | None  # None: what is around the call
-
-
-@dataclass(frozen=True)
-class Cast:
-    """Casts of one kind that autocast made for an operator; bytes are read and written."""
-
-    source: str
-    target: str
-    count: int
-    bytes: int
-
-
-@dataclass(frozen=True)
-class Numerics:
-    """An operator's results beside the same operator in float64.
-
-    ``introduced`` is its own error, on the operands that it had, and ``total`` that against a
-    program which is all in float64: largest differences, relative to the largest entry.
-    ``overflows`` are infinite here and not in float64, ``underflows`` zero here and not there.
-    """
-
-    introduced: float
-    total: float
-    largest: float
-    elements: int
-    nans: int
-    infinities: int
-    overflows: int
-    underflows: int
-    subnormals: int
-
-
-@dataclass(frozen=True)
-class Gradient:
-    """The gradients of an operator's results, of all its calls together, in their own dtype.
-
-    ``largest`` is the largest entry with a loss scale of 1, ``underflows`` counts those that are
-    zero with it and not with a larger one, and ``overflow_scale`` is the smallest of the scales 1,
-    16, 256, ... 2**24 with which some entry is not finite; None: it is with all of them.
-    """
-
-    dtype: str
-    largest: float
-    elements: int
-    underflows: int
-    overflow_scale: float | None
-
-
-@dataclass(frozen=True)
-class Row:
-    """One operator of the program, at one place of it."""
-
-    operator: str
-    place: Place
-    stack: tuple[Place, ...]  # from the outermost call to `place`
-    module: str  # path of the submodule whose code it is; "" for the module itself
-    scopes: tuple[Scope, ...]
-    policy: str  # "lower", "fp32", ...; "" outside every enabled scope
-    reason: str
-    calls: int
-    operands: tuple[str, ...]  # dtypes; "several" where calls differ
-    results: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]  # of the results of the first call
-    devices: tuple[str, ...]
-    casts: tuple[Cast, ...]
-    flops: int  # of products and convolutions, all calls together
-    seconds: float
-    numerics: Numerics | None
-    gradient: Gradient | None
-
-    @property
-    def line(self) -> Place:
-        """The innermost line that is not PyTorch's own."""
-        own = [place for place in self.stack if place.line and not _is_pytorchs(place.file)]
-        return own[-1] if own else self.place
-
-    @property
-    def cast_count(self) -> int:
-        """How many casts autocast made for it."""
-        return sum(cast.count for cast in self.casts)
-
-    @property
-    def cast_bytes(self) -> int:
-        """How much these read and wrote."""
-        return sum(cast.bytes for cast in self.casts)
-
-    @property
-    def precision(self) -> str:
-        """What it computed in: ``"reduced"``, ``"float32"``, ``"mixed"`` or ``"none"``."""
-        floating = [dtype for dtype in self.results if dtype in _FLOATING]
-        if self.policy == "lower" and floating and all(dtype in REDUCED for dtype in floating):
-            return "reduced"  # a cast of autocast's own cache is not made again
-        cast = {c.source: c.target for c in self.casts}
-        kinds = {cast.get(d, d) for d in self.operands or self.results if d in _FLOATING}
-        reduced = kinds & set(REDUCED)
-        if not kinds:
-            return "none"
-        return "mixed" if reduced and kinds - reduced else "reduced" if reduced else "float32"
-
-
-def _is_pytorchs(file: str) -> bool:
-    return file.startswith(os.path.dirname(torch.__file__) + os.sep)
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """A cast as jit_amp runs it where no gradient is recorded: once for all of its users.
-
-    ``at_run_time`` is of a frozen module's: whether it is made is asked at each call, because
-    nothing that was frozen, and no example, tells the dtype of what it casts.
-    """
-
-    users: tuple[Place, ...]
-    in_loop: bool
-    at_run_time: bool
-
-
-@dataclass(frozen=True)
-class Weight:
-    """A tensor that is part of a frozen module's code: a weight, as it was folded and rounded."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    bytes: int
-    users: tuple[Place, ...]
-
-
-@dataclass(frozen=True)
-class Hint:
-    """Something that could be better, and what to write."""
-
-    place: Place
-    text: str
-
-
-@dataclass(frozen=True)
-class Report:
-    """What ``explain`` returns. ``print`` it, or write a page with ``to_html``.
-
-    ``casts`` are those of the lowered graph, which has one cast for uses that eager casts each.
-    ``refusal`` is the text of the ``AutocastError`` of a program that jit_amp refuses, which
-    has no rows; ``refused_at`` is its line. ``weights`` are a frozen module's. ``traced_because``
-    is why TorchScript's compiler failed: then the rows are those of a trace for these inputs.
-    """
-
-    name: str
-    rows: tuple[Row, ...]
-    warnings: tuple[str, ...] = ()
-    hints: tuple[Hint, ...] = ()
-    casts: tuple[Lowered, ...] = ()
-    weights: tuple[Weight, ...] = ()
-    refusal: str = ""
-    refused_at: Place | None = None
-    timing: bool = False
-    numerics: bool = False
-    gradients: bool = False
-    traced_because: str = ""
-    torch: str = field(default=torch.__version__)
-
-    def to_json(self) -> str:
-        """All of it as JSON; numbers that JSON does not have are ``"NaN"``, ``"Infinity"`` and
-        ``"-Infinity"``."""
-        made = dataclasses.asdict(self)
-        for row, written in zip(self.rows, made["rows"], strict=True):
-            written |= {"line": dataclasses.asdict(row.line), "precision": row.precision}
-        return as_json(made, indent=1)
-
-    def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Writes one page that needs no network: the sources, line by line, with what runs there.
-
-        Raises:
-            ImportError: Jinja2 or Pygments is not there: ``pip install jit_amp[explain]``.
-        """
-        try:
-            from jit_amp import _page
-        except ModuleNotFoundError as error:
-            text = f"a page needs {error.name}: pip install jit_amp[explain]"
-            raise ImportError(text) from error
-        Path(path).write_text(_page.render(self), encoding="utf-8")
-
-    def _repr_html_(self) -> str | None:
-        try:
-            from jit_amp import _page
-        except ModuleNotFoundError:
-            return None  # notebooks show the text then
-        return _page.table(self)
-
-    def __str__(self) -> str:
-        return _text(self, shutil.get_terminal_size().columns, _has_colors())
 
 
 @_kept.onednn()
@@ -300,77 +84,115 @@ def explain(
             fails too; ``gradients`` of what requires none, or under ``torch.no_grad()``.
     """
     name = getattr(obj, "__qualname__", None) or type(obj).__qualname__
-    traced_because = ""
+    if isinstance(obj, (ScriptModule, ScriptFunction)):
+        report = _of_compiled(obj, name, example_inputs, method, numerics, gradients, timing)
+    else:
+        report = _of_python(obj, name, example_inputs, method, numerics, gradients, timing)
+    found = (
+        *_hints(report.rows),
+        *_hints_of_gradients(report.rows),
+        *_hints_of_casts(report.casts),
+    )
+    return dataclasses.replace(
+        report,
+        hints=found,
+        timing=timing,
+        numerics=numerics,
+        gradients=gradients,
+        records_gradients=torch.is_grad_enabled(),
+    )
+
+
+def _of_compiled(
+    scripted: Any,
+    name: str,
+    example_inputs: Any,
+    method: str,
+    numerics: bool,
+    gradients: bool,
+    timing: bool,
+) -> Report:
+    """What TorchScript has compiled, by its graph."""
+    is_module = isinstance(scripted, ScriptModule)
+    if is_module:
+        _check.choice("method", method, sorted(scripted._c._method_names()))
+        formals = scripted._c._get_method(method).schema.arguments[1:]
+    else:
+        formals = scripted.schema.arguments
+    arguments = _arguments(formals, example_inputs)
+    runs = [fresh(arguments) for _ in range(_runs(timing))]
     try:
-        try:
-            scripted = _scripted(obj)
-        except _C.AutocastError:
-            raise
-        except Exception as error:  # TorchScript's compiler raises many kinds of these
-            if isinstance(obj, type) or not callable(obj) or example_inputs is None:
-                raise
-            scripted = _traced(obj, example_inputs, method, error)
-            traced_because = _first_line(error)
-        if isinstance(scripted, ScriptModule):
-            _check.choice("method", method, sorted(scripted._c._method_names()))
-            schema = scripted._c._get_method(method).schema
-            formals = schema.arguments[1:]
-        elif isinstance(scripted, ScriptFunction):
-            formals = scripted.schema.arguments  # type: ignore[attr-defined]
-        else:
-            raise TypeError(f"jit_amp.explain takes a function or a module, not {name}")
-        arguments = _arguments(formals, example_inputs)
-        runs = [fresh(arguments) for _ in range(1 + (1 + TIMED_RUNS if timing else 0))]
         with _kept.random_state():
-            if isinstance(scripted, ScriptModule):
+            if is_module:
                 rows, told = _C.explain_method(scripted._c, method, runs, numerics, gradients)
             else:
                 rows, told = _C.explain_function(scripted, runs, numerics, gradients)
     except _C.AutocastError as error:
         return Report(name, (), refusal=str(error), refused_at=_line_of(str(error)))
-    made = tuple(_row(row) for row in rows)
-    casts = tuple(_lowered(scripted, method))
     return Report(
         name,
-        made,
+        tuple(_row(row) for row in rows if row["calls"] or told),
         tuple(told),
-        (*_hints(made), *_hints_of_gradients(made), *_hints_of_casts(casts)),
-        casts,
-        tuple(_weights(scripted, method)),
-        timing=timing,
-        numerics=numerics,
-        gradients=gradients,
-        traced_because=traced_because,
+        casts=tuple(_lowered(scripted, method)),
+        weights=tuple(_weights(scripted, method)),
+        inputs=_in_words([formal.name for formal in formals], arguments),
     )
 
 
-def _traced(obj: Any, given: Any, method: str, error: Exception) -> Any:
-    """A trace of what TorchScript cannot compile. It is made of a copy: tracing runs it."""
-    arguments, by_name = fresh(given if isinstance(given, tuple) else (given,)), None
-    if isinstance(given, Mapping):
-        arguments, by_name = None, fresh(dict(given))
-    state = torch.get_rng_state()
+def _of_python(
+    obj: Any,
+    name: str,
+    example_inputs: Any,
+    method: str,
+    numerics: bool,
+    gradients: bool,
+    timing: bool,
+) -> Report:
+    """What Python runs, by what it does."""
+    called = _inputs.called(obj, method)
+    with _kept.random_state():
+        given = _inputs.given(called, example_inputs, isinstance(obj, torch.nn.Module))
+        ran = _eager.run(
+            obj if isinstance(obj, torch.nn.Module) else called,
+            method if isinstance(obj, torch.nn.Module) else "forward",
+            given.fresh,
+            runs=_runs(timing),
+            numerics=numerics,
+            gradients=gradients,
+        )
+    report = Report(
+        name,
+        tuple(map(_row, ran.rows)),
+        tuple(ran.warnings),
+        inputs=given.in_words,
+        seconds=ran.seconds,
+    )
+    return _with_the_graph(report, obj, method) if ran.has_scopes else report
+
+
+def _with_the_graph(report: Report, obj: Any, method: str) -> Report:
+    """The report with the casts of the lowered graph, where there is one."""
     try:
-        own = copy.deepcopy(obj) if isinstance(obj, torch.nn.Module) else obj
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", _TracerWarning)
-            if isinstance(own, torch.nn.Module) and method != "forward":
-                return trace_module(
-                    own,
-                    {method: arguments or by_name},
-                    check_trace=False,
-                    strict=False,
-                    example_inputs_is_kwarg=by_name is not None,
-                )
-            return trace(
-                own, arguments, check_trace=False, strict=False, example_kwarg_inputs=by_name
-            )
-    except _C.AutocastError:
-        raise
-    except Exception as error_of_trace:
-        raise error from error_of_trace
-    finally:
-        torch.set_rng_state(state)
+        with _kept.random_state():
+            scripted = _scripted(obj)
+        if not isinstance(scripted, (ScriptModule, ScriptFunction)):
+            return report  # PYTORCH_JIT=0
+        if isinstance(scripted, ScriptModule) and method not in scripted._c._method_names():
+            return report
+        return dataclasses.replace(report, casts=tuple(_lowered(scripted, method)))
+    except _C.AutocastError as error:
+        return dataclasses.replace(report, refusal=str(error), refused_at=_line_of(str(error)))
+    except Exception as error:  # TorchScript's compiler raises many kinds of these
+        return dataclasses.replace(report, not_compiled=_first_line(error))
+
+
+def _runs(timing: bool) -> int:
+    return 1 + (1 + TIMED_RUNS if timing else 0)
+
+
+def _in_words(names: Sequence[str], arguments: Sequence[Any]) -> tuple[str, ...]:
+    pairs = zip(names, arguments, strict=False)
+    return tuple(f"{name}: {_inputs.in_words(value)}" for name, value in pairs)
 
 
 def _first_line(error: Exception) -> str:
@@ -503,11 +325,13 @@ def _row(seen: dict[str, Any]) -> Row:
         tuple(map(_dtype, seen["results"])),
         tuple(map(tuple, seen["shapes"])),
         tuple(seen["devices"]),
-        tuple(Cast(_dtype(a), _dtype(b), n, size) for a, b, n, size in seen["casts"]),
+        tuple(Cast(_dtype(a), _dtype(b), *numbers) for a, b, *numbers in seen["casts"]),
         seen["calls"] * _flops(seen["name"], seen["taken"], seen["shapes"]),
         seen["seconds"],
         numbers and Numerics(**numbers),
         gradient and Gradient(**{**gradient, "dtype": _dtype(gradient["dtype"])}),
+        seen["cast_seconds"],
+        seen.get("is_backward", False),
     )
 
 
@@ -609,66 +433,3 @@ def _hints_of_gradients(rows: Sequence[Row]) -> Iterator[Hint]:
                 f"{row.operator} underflow {row.gradient.dtype} without a loss scale: "
                 "torch.amp.GradScaler chooses one",
             )
-
-
-def _has_colors() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-
-
-_COLORS = {"reduced": 32, "mixed": 33, "float32": 36, "none": 90}
-
-
-def _text(report: Report, width: int, colors: bool) -> str:
-    """The report as a table, grouped by source line."""
-    lines = [f"{report.name}: {len(report.rows)} operators, torch {report.torch}"]
-    if report.refusal:
-        return "\n".join([lines[0], "", report.refusal])
-
-    if report.traced_because:
-        lines += [
-            "traced, because torch.jit.script fails:",
-            report.traced_because,
-        ]
-
-    def colored(text: str, code: int) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if colors else text
-
-    total = sum(row.seconds for row in report.rows)
-    at: tuple[str, int, str] | None = None
-    for row in report.rows:
-        line_at = row.line
-        if (line_at.file, line_at.line, row.module) != at:
-            at = (line_at.file, line_at.line, row.module)
-            head = f"{line_at}  {line_at.text}" + (f"  [{row.module}]" if row.module else "")
-            lines += ["", colored(head[: max(width, 40)], 1)]
-        dtypes = f"{' '.join(row.operands):.26}".ljust(26) + f" -> {' '.join(row.results):.10}"
-        cells = [f"  {row.operator.removeprefix('aten::'):20.20}", dtypes.ljust(40)]
-        casts = row.cast_count
-        cells.append(f"{casts} cast{'s' * (casts > 1)}".ljust(8) if casts else " " * 8)
-        if report.timing:
-            cells.append(f"{row.seconds / total if total else 0:5.1%}")
-        if report.numerics:
-            n = row.numerics
-            cells.append(f"{n.introduced:.0e} {n.total:.0e}" if n else " " * 11)
-        if report.gradients:
-            cells.append(f"{row.gradient.largest:.0e}" if row.gradient else " " * 5)
-        cells.append(row.reason)
-        line = "  ".join(cells)[: max(width, 100)]
-        lines.append(colored(line, _COLORS[row.precision]))
-    counts = Counter(row.precision for row in report.rows)
-    made = sum(row.cast_count for row in report.rows)
-    moved = sum(row.cast_bytes for row in report.rows)
-    own = sum(not cast.at_run_time for cast in report.casts)
-    kinds = ", ".join(f"{n} {kind}" for kind, n in counts.most_common())
-    lines += ["", f"{kinds}; {made} casts of {moved / 1e6:.1f} MB in eager"]
-    if own:
-        lines.append(f"jit_amp: {own} casts in the graph that runs without gradients")
-    if report.weights:
-        of_dtype: Counter[str] = Counter()
-        for weight in report.weights:
-            of_dtype[weight.dtype] += weight.bytes
-        held = ", ".join(f"{size / 1e3:,.1f} kB {dtype}" for dtype, size in of_dtype.most_common())
-        lines.append(f"weights: {held}")
-    lines += [f"hint: {hint.place}: {hint.text}" for hint in report.hints]
-    lines += [f"warning: {warning}" for warning in report.warnings]
-    return "\n".join(lines)

@@ -77,7 +77,8 @@ AutocastError refusal(Refusal refusal, const Node* node,
     shown->sourceRange().highlight(text);
     text << "\n";
   }
-  text << "Instead: " << filled(row.instead, next);
+  text << "Instead: " << filled(row.instead, next) << "\n\nMore: jit-amp errors JA" << row.code
+       << ", or docs/errors.md#ja" << row.code;
   return AutocastError(text.str());
 }
 

@@ -51,6 +51,11 @@ def rows_of(report: jit_amp.Report, operator: str) -> list[Any]:
     return [row for row in report.rows if row.operator.startswith("aten::" + operator)]
 
 
+def dtypes_of(row: Any) -> Any:
+    """Operator, line and dtypes: overloads differ where a number is one operand."""
+    return row.operator.partition(".")[0], row.line.line, row.operands[:1], row.results, row.policy
+
+
 def test_rows_say_what_ran_where_and_why() -> None:
     model, x = large()
     report = jit_amp.explain(model, (x,))
@@ -218,8 +223,8 @@ def test_nothing_of_the_object_changes() -> None:
 
 def test_what_has_been_scripted_traced_or_frozen_is_explained() -> None:
     model, x = large()
-    expected = [row.operator for row in jit_amp.explain(model, x).rows]
-    assert [r.operator for r in jit_amp.explain(jit_amp.script(model), x).rows] == expected
+    eager, scripted = (jit_amp.explain(each, x).rows for each in (model, jit_amp.script(model)))
+    assert [dtypes_of(row) for row in scripted] == [dtypes_of(row) for row in eager]
     with torch.no_grad():
         trace = jit_amp.explain(jit_amp.trace(model, (x,)), x)
         assert rows_of(trace, "linear")[0].policy == "lower"
@@ -341,7 +346,7 @@ def indexed(x: Tensor):
 
 def test_numerics_do_not_change_the_program() -> None:
     report = jit_amp.explain(indexed, torch.ones(2), numerics=True)
-    *_, product = rows_of(report, "mul.Scalar")
+    *_, product = rows_of(report, "mul.Tensor")
     assert product.numerics and product.numerics.total == 0
     assert not rows_of(report, "empty")[0].numerics
 
@@ -407,6 +412,7 @@ def test_flops_of_what_has_no_batch() -> None:
     assert one == many
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_nested_tensors() -> None:
     layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
     model = nn.TransformerEncoder(layer, 1).eval()
@@ -629,25 +635,24 @@ class NeverScripts(nn.Module):
             return inputs[0] @ inputs[0].t()
 
 
-def test_what_cannot_be_scripted_is_traced() -> None:
+def test_what_cannot_be_scripted_is_explained_as_eager_runs_it() -> None:
     model, x = NeverScripts(), torch.rand(2, 4)
     random = torch.get_rng_state()
     report = jit_amp.explain(model, (x,))
     assert [row.results for row in report.rows if row.operator == "aten::linear"] == [("bfloat16",)]
-    assert "traced, because torch.jit.script fails:" in str(report) and report.traced_because
-    assert json.loads(report.to_json())["traced_because"] == report.traced_because
+    assert "torch.jit.script does not compile it: " in str(report) and report.not_compiled
+    assert json.loads(report.to_json())["not_compiled"] == report.not_compiled
     assert torch.equal(torch.get_rng_state(), random)
     assert (model.count.item(), model.calls) == (0, [])
     other = jit_amp.explain(model, (x,), method="other")
     assert [row.results for row in other.rows if row.operator == "aten::matmul"] == [("float16",)]
-    assert not jit_amp.explain(nn.Linear(4, 4), (x,)).traced_because
+    assert not jit_amp.explain(nn.Linear(4, 4), (x,)).not_compiled
 
 
-def test_what_cannot_be_traced_either_raises_what_the_compiler_said() -> None:
-    class Neither(nn.Module):
+def test_what_the_program_raises_is_raised() -> None:
+    class Raises(nn.Module):
         def forward(self, *inputs: Tensor):
             raise KeyError("of the model")
 
-    with pytest.raises(Exception, match="variable number of arguments") as raised:
-        jit_amp.explain(Neither(), (torch.rand(2),))
-    assert "of the model" in str(raised.value.__cause__)
+    with pytest.raises(KeyError, match="of the model"):
+        jit_amp.explain(Raises(), (torch.rand(2),))

@@ -1,0 +1,99 @@
+"""``jit-amp errors`` and ``jit-amp completion``."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import textwrap
+from collections.abc import Iterator
+
+from jit_amp import _C
+
+PAGE = "docs/errors.md"
+
+
+def codes() -> list[int]:
+    """All codes there are."""
+    return [row[0] for row in _C.refusal_texts()]
+
+
+def number_of(text: str) -> int:
+    """The code that a text names: ``JA101``, ``ja101`` or ``101``.
+
+    Raises:
+        ValueError: it names none.
+    """
+    found = re.fullmatch(r"(?:JA)?(\d+)", text.strip().strip("[]"), re.IGNORECASE)
+    number = int(found[1]) if found else 0
+    if number not in codes():
+        raise ValueError(
+            f"{text!r} is no code: `jit-amp errors` lists them, such as JA{codes()[0]}"
+        )
+    return number
+
+
+def told(number: int) -> dict[str, str]:
+    """What a code means, in parts."""
+    row = next(each for each in _C.refusal_texts() if each[0] == number)
+    _, what, instead, cause, example = row
+    first = what.split("\n", 1)[0].replace("{}", "…")
+    return {
+        "code": f"JA{number}",
+        "what": first,
+        "cause": cause,
+        "example": example,
+        "instead": instead.replace("{}", ""),
+        "page": f"{PAGE}#ja{number}",
+    }
+
+
+def text_of(number: int) -> str:
+    """The same as text."""
+    parts = told(number)
+    paragraphs = [f"{parts['code']}: {parts['what']}", parts["cause"]]
+    shown = [textwrap.fill(each, 88) for each in paragraphs]
+    if parts["example"]:
+        shown.append(textwrap.indent(parts["example"], "    "))
+    shown += [textwrap.fill(f"Instead: {parts['instead']}.", 88), f"Also in {parts['page']}"]
+    return "\n\n".join(shown)
+
+
+def listed() -> str:
+    """All codes, a line each."""
+    lines = (f"JA{number}  {told(number)['what']}" for number in codes())
+    return "\n".join(line if len(line) <= 100 else line[:99] + "…" for line in lines)
+
+
+# Completion.
+
+
+def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, list[str]]]:
+    """Each command, and its options."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, command in action.choices.items():
+                options = [o for each in command._actions for o in each.option_strings]
+                yield name, [each for each in options if each.startswith("--")]
+
+
+def completion(parser: argparse.ArgumentParser, shell: str) -> str:
+    """A script that teaches a shell the commands and options of ``jit-amp``."""
+    commands = dict(_commands(parser))
+    if shell == "fish":
+        lines = [f"complete -c jit-amp -n __fish_use_subcommand -a {name}" for name in commands] + [
+            f"complete -c jit-amp -n '__fish_seen_subcommand_from {name}' -l {option[2:]}"
+            for name, options in commands.items()
+            for option in options
+        ]
+        return "\n".join(lines)
+    cases = "\n".join(f"    {name}) words='{' '.join(o)}' ;;" for name, o in commands.items())
+    script = f"""_jit_amp() {{
+  local words='{" ".join(commands)} --version --help --debug'
+  case ${{COMP_WORDS[1]}} in
+{cases}
+  esac
+  COMPREPLY=($(compgen -W "$words" -- "${{COMP_WORDS[COMP_CWORD]}}") \\
+    $(compgen -f -- "${{COMP_WORDS[COMP_CWORD]}}"))
+}}
+complete -F _jit_amp jit-amp"""
+    return f"autoload -U bashcompinit && bashcompinit\n{script}" if shell == "zsh" else script

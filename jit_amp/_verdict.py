@@ -1,0 +1,440 @@
+"""What matters in a report: its numbers, a sentence, one change to make, and what differs from
+another report."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from jit_amp._report import REDUCED, Place, Report, Row, is_installed
+
+_LITTLE = 0.01  # a share of the time that is not worth a change
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A report's numbers. ``share`` is that of each dtype, of the time; of the FLOPs where no time
+    was taken; of the operators where there are none: ``share_of`` says which."""
+
+    operators: int
+    calls: int
+    milliseconds: float
+    share_of: str  # "time", "FLOPs" or "operators"
+    share: dict[str, float]
+    casts: int
+    cast_megabytes: float
+    cast_milliseconds: float
+    overflows: int
+    underflows: int
+    nans: int
+    error: float  # the largest of one operator's own
+    total_error: float
+    loss_scale: float  # the smallest at which a gradient overflows; infinite: none of those tried
+    gradient_underflows: int
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One change: what to do, where, as code to paste, and what it gains."""
+
+    text: str
+    code: str
+    gain: str
+    place: Place | None = None
+
+
+def computed(row: Row) -> bool:
+    """Whether a row stands for computing with floating-point numbers."""
+    return bool(row.computed_in)
+
+
+def summary(report: Report) -> Summary:
+    """See ``Summary``."""
+    rows = report.rows
+    seconds = sum(row.seconds for row in rows)
+    flops = sum(row.flops for row in rows)
+    weights: list[tuple[str, Callable[[Row], float]]] = [
+        ("time", lambda row: row.seconds),
+        ("FLOPs", lambda row: row.flops),
+        ("operators", lambda row: row.calls),
+    ]
+    share_of, weight = weights[0 if seconds else 1 if flops else 2]
+    share: dict[str, float] = defaultdict(float)
+    for row in rows:
+        share[row.computed_in or "no floating-point dtype"] += weight(row)
+    whole = sum(share.values()) or 1
+    numbers = [row.numerics for row in rows if row.numerics]
+    gradients = [row.gradient for row in rows if row.gradient]
+    return Summary(
+        len(rows),
+        sum(row.calls for row in rows),
+        1e3 * seconds,
+        share_of,
+        {k: v / whole for k, v in sorted(share.items(), key=lambda each: -each[1]) if v},
+        sum(row.cast_count for row in rows),
+        sum(row.cast_bytes for row in rows) / 1e6,
+        1e3 * sum(row.cast_seconds for row in rows),
+        sum(n.overflows for n in numbers),
+        sum(n.underflows for n in numbers),
+        sum(n.nans for n in numbers),
+        max((n.introduced for n in numbers), default=0.0),
+        max((n.total for n in numbers), default=0.0),
+        min((g.overflow_scale or math.inf for g in gradients), default=math.inf),
+        sum(g.underflows for g in gradients),
+    )
+
+
+def verdict(report: Report) -> str:
+    """See ``Report.verdict``."""
+    if report.refusal and not report.rows:
+        return "jit_amp refuses this program."
+    if not report.rows:
+        return "No operator ran."
+    found = summary(report)
+    sentences = [_on_precision(report, found)]
+    overflow = _first(report.rows, lambda row: row.numerics and row.numerics.overflows)
+    if overflow:
+        at = overflow[0].line
+        of_line = sum(r.numerics.overflows for r in overflow if r.line == at and r.numerics)
+        sentences.append(f"{of_line:,} values overflow at {at}: keep that line in float32.")
+    elif report.numerics and found.nans:
+        nan = _first(report.rows, lambda row: row.numerics and row.numerics.nans)
+        sentences.append(f"{found.nans:,} values are NaN, first at {nan[0].line}.")
+    elif report.numerics:
+        worst = max(report.rows, key=lambda r: r.numerics.introduced if r.numerics else 0.0)
+        sentences.append(
+            f"Nothing overflows; the largest error of one operator is {found.error:.1e}, "
+            f"at {worst.line}."
+        )
+    if report.gradients:
+        sentences.append(_on_gradients(report, found))
+    return " ".join(sentences)
+
+
+def _on_precision(report: Report, found: Summary) -> str:
+    if not any(dtype in REDUCED or dtype == "mixed" for dtype in found.share):
+        main = next(iter(found.share))
+        takes = f" ({found.milliseconds:.1f} ms)" if found.milliseconds else ""
+        why = "" if any(_is_on(row) for row in report.rows) else ": no autocast is on"
+        return f"Everything runs in {main}{takes}{why}."
+    reduced = {dtype: share for dtype, share in found.share.items() if dtype in REDUCED}
+    parts = [f"{share:.0%} of the {found.share_of}" for share in reduced.values()]
+    if not reduced:
+        parts, reduced = [f"{found.share['mixed']:.0%} of the {found.share_of}"], {"mixed": 0.0}
+    each = " and ".join(f"{part} in {dtype}" for part, dtype in zip(parts, reduced, strict=True))
+    each = each.replace(" in ", " runs in " if found.share_of == "time" else " are in ", 1)
+    each = each.replace("runs in mixed", "runs in mixed dtypes").replace(
+        "are in mixed", "are in mixed dtypes"
+    )
+    if found.milliseconds:
+        cost = found.cast_milliseconds / found.milliseconds
+        casts = f"autocast's casts cost {cost:.0%} ({found.cast_milliseconds:.1f} ms)"
+        return f"{each} ({found.milliseconds:.1f} ms in all); {casts}."
+    return f"{each}; autocast makes {found.casts:,} casts ({found.cast_megabytes:.1f} MB)."
+
+
+def _on_gradients(report: Report, found: Summary) -> str:
+    if found.loss_scale < math.inf:
+        rows = [row for row in report.rows if row.gradient]
+        at = next(r for r in reversed(rows) if r.gradient.overflow_scale == found.loss_scale)  # type: ignore[union-attr]
+        return (
+            f"Gradients overflow from a loss scale of {found.loss_scale:,.0f} on, first at "
+            f"{at.line}."
+        )
+    if found.gradient_underflows:
+        return (
+            f"{found.gradient_underflows:,} entries of gradients are zero without a loss scale: "
+            "use torch.amp.GradScaler."
+        )
+    return "Gradients neither overflow nor underflow, with loss scales from 1 to 2**24."
+
+
+def _is_on(row: Row) -> bool:
+    return any(scope.enabled for scope in row.scopes)
+
+
+def _first(rows: Sequence[Row], has: Callable[[Row], Any]) -> list[Row]:
+    """The rows that have something, where one has."""
+    return [row for row in rows if has(row)]
+
+
+def own_line(row: Row) -> Place:
+    """The innermost line of the user's own files; of a library's where there is none."""
+    own = [place for place in row.stack if place.line and not is_installed(place.file)]
+    return own[-1] if own else row.line
+
+
+def advice(report: Report) -> Advice | None:
+    """See ``Report.advice``."""
+    if not report.rows:
+        return None
+    rows = report.rows
+    if overflow := _first(rows, lambda row: row.numerics and row.numerics.overflows):
+        return _against_overflow(overflow)
+    if not any(_is_on(row) for row in rows):
+        return _for_no_scope(report)
+    found = [each for each in (_for_weights(report), _for_float32(report)) if each]
+    best = max(found, key=lambda each: each[0], default=None)
+    return best[1] if best and best[0] > _LITTLE else None
+
+
+def _against_overflow(rows: list[Row]) -> Advice:
+    first = rows[0]
+    at = first.line
+    count = sum(r.numerics.overflows for r in rows if r.line == at and r.numerics)
+    device = first.devices[0] if first.devices else "cpu"
+    text = at.text
+    return Advice(
+        f"keep {at} in float32",
+        f'with torch.autocast("{device}", enabled=False):  # .float() on what goes in\n    {text}',
+        f"{count:,} values stay finite",
+        at,
+    )
+
+
+def _for_no_scope(report: Report) -> Advice | None:
+    flops = sum(row.flops for row in report.rows)
+    if not flops:
+        return None
+    by = max(report.rows, key=lambda row: row.flops)
+    device = by.devices[0] if by.devices else "cpu"
+    dtype = "float16" if device == "cuda" else "bfloat16"
+    return Advice(
+        f"run it in {dtype}",
+        f'with torch.autocast("{device}", dtype=torch.{dtype}):\n    result = model(inputs)',
+        "its products and convolutions run in half the width; explain it again under that scope, "
+        "with timing=True, to see by how much",
+    )
+
+
+def _saved(report: Report, seconds: float, bytes_: int) -> tuple[float, str]:
+    """A gain as a share and in words; of the bytes that casts move where no time was taken."""
+    whole = sum(row.seconds for row in report.rows)
+    if whole:
+        return seconds / whole, f"about {1e3 * seconds:.1f} of {1e3 * whole:.1f} ms a call"
+    moved = sum(row.cast_bytes for row in report.rows) or 1
+    return bytes_ / moved, f"{bytes_ / 1e6:.1f} of the {moved / 1e6:.1f} MB that casts move a call"
+
+
+def _for_weights(report: Report) -> tuple[float, Advice] | None:
+    """Casts of weights, which are the same in each call."""
+    if report.records_gradients or report.weights:
+        return None
+    seconds, moved = 0.0, 0
+    for row in report.rows:
+        of_weights = sum(cast.bytes_of_weights for cast in row.casts)
+        if of_weights:
+            moved += of_weights
+            seconds += row.cast_seconds * of_weights / row.cast_bytes
+    share, gain = _saved(report, seconds, moved)
+    model = "jit_amp.trace(model, inputs)" if report.not_compiled else "model"
+    return share, Advice(
+        "cast the weights once, and not in each call",
+        f"frozen = jit_amp.freeze({model}, example_inputs=inputs)",
+        gain,
+    )
+
+
+def _for_float32(report: Report) -> tuple[float, Advice] | None:
+    """The line whose casts to float32 of what is reduced cost most."""
+    by_line: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for row in report.rows:
+        if row.policy.startswith("fp32") and any(cast.source in REDUCED for cast in row.casts):
+            by_line[row.line.file, row.line.line].append(row)
+    if not by_line:
+        return None
+    timed = any(row.seconds for row in report.rows)
+    worst = max(
+        by_line.values(),
+        key=lambda some: sum(r.cast_seconds if timed else r.cast_bytes for r in some),
+    )
+    at, row = worst[0].line, worst[0]
+    device = row.devices[0] if row.devices else "cpu"
+    share, gain = _saved(
+        report, sum(r.cast_seconds for r in worst), sum(r.cast_bytes for r in worst)
+    )
+    name = row.operator.removeprefix("aten::").partition(".")[0]
+    return share, Advice(
+        f"compute {name} at {at} in the reduced dtype, if its accuracy is enough",
+        f'with torch.autocast("{device}", enabled=False):\n    {at.text}',
+        gain,
+        at,
+    )
+
+
+# What CI asks for.
+
+LIMITS = {
+    "overflows": "values that are infinite, and finite in float64",
+    "underflows": "values that are zero, and not in float64",
+    "nans": "values that are NaN",
+    "error": "the largest error of one operator, relative to its largest entry",
+    "total_error": "the largest difference from a program all in float64",
+    "casts": "casts that autocast makes",
+    "cast_milliseconds": "what these take",
+    "milliseconds": "what all operators take",
+    "gradient_underflows": "entries of gradients that are zero without a loss scale",
+}
+NEEDS = {
+    "numerics": {"overflows", "underflows", "nans", "error", "total_error"},
+    "timing": {"cast_milliseconds", "milliseconds"},
+    "gradients": {"gradient_underflows"},
+}
+
+
+def limits_of(text: str) -> dict[str, float]:
+    """The limits of ``--fail-over "overflows=0, error=1e-2"``.
+
+    Raises:
+        ValueError: a name that is none of ``LIMITS``, or no number.
+    """
+    limits: dict[str, float] = {}
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        name, sign, value = part.partition("=")
+        name = name.strip()
+        if not sign or name not in LIMITS:
+            raise ValueError(f"{part!r}: write name=number, of {', '.join(LIMITS)}")
+        try:
+            limits[name] = float(value)
+        except ValueError as error:
+            raise ValueError(f"{part!r}: {value.strip()!r} is no number") from error
+    if not limits:
+        raise ValueError(f"write name=number, of {', '.join(LIMITS)}")
+    return limits
+
+
+def over(report: Report, limits: dict[str, float]) -> list[str]:
+    """What is over a limit, in words, with the line that is worst where one is."""
+    found, told = summary(report), []
+    by_row: dict[str, Callable[[Row], float]] = {
+        "overflows": lambda r: r.numerics.overflows if r.numerics else 0,
+        "underflows": lambda r: r.numerics.underflows if r.numerics else 0,
+        "nans": lambda r: r.numerics.nans if r.numerics else 0,
+        "error": lambda r: r.numerics.introduced if r.numerics else 0,
+        "total_error": lambda r: r.numerics.total if r.numerics else 0,
+        "casts": lambda r: r.cast_count,
+        "cast_milliseconds": lambda r: r.cast_seconds,
+        "milliseconds": lambda r: r.seconds,
+        "gradient_underflows": lambda r: r.gradient.underflows if r.gradient else 0,
+    }
+    for name, limit in limits.items():
+        value = getattr(found, name)
+        if not value <= limit:
+            worst = max(report.rows, key=by_row[name]).line
+            told.append(f"{name}: {value:.4g} is over {limit:.4g}, most of it at {worst}")
+    return told
+
+
+# Two reports.
+
+
+@dataclass(frozen=True)
+class Change:
+    """A line of a program in two reports: what each has there, by name; None where it has not."""
+
+    place: Place
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What ``Report.compare`` returns."""
+
+    before: Report
+    after: Report
+    lines: tuple[Change, ...]  # those that differ, the largest difference first
+
+    def __str__(self) -> str:
+        from jit_amp import _table
+
+        return _table.comparison(self)
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Writes one page: both verdicts, the numbers side by side, and the lines that differ.
+
+        Raises:
+            ImportError: Jinja2 or Pygments is not there: ``pip install jit_amp[explain]``.
+        """
+        from jit_amp import _report
+
+        Path(path).write_text(_report._pages().comparison(self), encoding="utf-8")
+
+    @property
+    def numbers(self) -> list[tuple[str, Any, Any]]:
+        """Each number of the summaries, before and after, of what both have measured."""
+        a, b = summary(self.before), summary(self.after)
+        unmeasured = {
+            name
+            for what, names in NEEDS.items()
+            for name in names
+            if not (getattr(self.before, what) and getattr(self.after, what))
+        }
+        if not (self.before.gradients and self.after.gradients):
+            unmeasured.add("loss_scale")
+        skipped = {"share", "share_of", *unmeasured}
+        found = [
+            (each.name, getattr(a, each.name), getattr(b, each.name))
+            for each in fields(Summary)
+            if each.name not in skipped
+        ]
+        if a.share_of == b.share_of:
+            for dtype in dict.fromkeys((*a.share, *b.share)):
+                name = f"{a.share_of} in {dtype}"
+                found.append((name, a.share.get(dtype, 0.0), b.share.get(dtype, 0.0)))
+        return found
+
+
+def compare(before: Report, after: Report) -> Comparison:
+    """See ``Report.compare``. A line that has moved is still itself: it is known by its file, its
+    text, and which of the lines with that text it is."""
+    a, b = _lines(before.rows), _lines(after.rows)
+    changes = []
+    for key in dict.fromkeys((*a, *b)):
+        old, new = a.get(key), b.get(key)
+        place = (new or old or [])[0].line
+        one, other = _facts(old or []), _facts(new or [])
+        if {**one, "ms": 0} != {**other, "ms": 0} or abs(one["ms"] - other["ms"]) > 0.05:
+            changes.append(Change(place, one if old else {}, other if new else {}))
+    return Comparison(before, after, tuple(sorted(changes, key=_size, reverse=True)))
+
+
+def _lines(rows: Iterable[Row]) -> dict[tuple[str, str, int], list[Row]]:
+    """The rows of each line: by file and text, and the how-manieth line of that text it is."""
+    by_place: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for row in rows:
+        by_place[row.line.file, row.line.line].append(row)
+    ranks: dict[tuple[str, str], int] = defaultdict(int)
+    found = {}
+    for file, line in sorted(by_place):
+        some = by_place[file, line]
+        text = some[0].line.text or str(line)
+        found[os.path.basename(file), text, ranks[file, text]] = some
+        ranks[file, text] += 1
+    return found
+
+
+def _facts(rows: Sequence[Row]) -> dict[str, Any]:
+    numbers = [row.numerics for row in rows if row.numerics]
+    return {
+        "dtype": "/".join(dict.fromkeys(row.computed_in for row in rows if row.computed_in)),
+        "casts": sum(row.cast_count for row in rows),
+        "ms": round(1e3 * sum(row.seconds for row in rows), 3),
+        "error": max((n.introduced for n in numbers), default=0.0),
+        "overflows": sum(n.overflows for n in numbers),
+    }
+
+
+def _size(change: Change) -> tuple[float, ...]:
+    a, b = change.before or _facts([]), change.after or _facts([])
+
+    def apart(name: str) -> float:
+        return 0.0 if a[name] == b[name] else abs(a[name] - b[name])
+
+    differs = float(a["dtype"] != b["dtype"])
+    return apart("overflows"), apart("ms"), differs, apart("casts"), apart("error")
