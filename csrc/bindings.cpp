@@ -285,6 +285,16 @@ PYBIND11_MODULE(_C, m) {
     }
     return known;
   });
+  // Without lines, all of the method; else these lines of it, and of what it calls.
+  m.def("keep_in_float32", [](const Module& module, const std::string& method,
+                              const std::shared_ptr<torch::jit::Graph>& pattern,
+                              const std::vector<std::tuple<std::string, size_t, size_t>>& lines) {
+    jit_amp::Ignoring how{pattern, /*scopes=*/true, /*widens=*/true};
+    for (const auto& [file, first, last] : lines) {
+      how.lines.push_back({file, first, last});
+    }
+    jit_amp::ignore(module._ivalue(), method, how);
+  });
   // Of a module without scopes, which PyTorch's own freezing takes.
   m.def("write_questions", [](const Module& module) {
     for (const Module& each : module.modules()) {

@@ -56,6 +56,9 @@ def ignore_function(function: Any, pattern: Graph, ignore: bool, scopes: bool) -
 def ignore_method(
     module: ScriptModule, method: str, pattern: Graph, ignore: bool, scopes: bool
 ) -> bool: ...
+def keep_in_float32(
+    module: ScriptModule, method: str, pattern: Graph, lines: list[tuple[str, int, int]]
+) -> None: ...
 def forget_ignored() -> None: ...
 
 class Recording:

@@ -6,8 +6,10 @@ bfloat16 or float16 is cast to float32 first. Parts are submodules, functions, o
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
+import linecache
 import os
 import sys
 import threading
@@ -171,6 +173,45 @@ def shown_file(path: str) -> str:
 def is_file(path: str, shown: str) -> bool:
     """Whether a file is the one that `shown_file` gave that name to."""
     return path == shown or path.endswith(os.sep + shown)
+
+
+def path_of(shown: str) -> str:
+    """The path of a file by the name that `shown_file` gave it; the name, where none is known."""
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and is_file(file, shown):
+            return file
+    return shown
+
+
+def lines_of(unit: str, kind: str) -> tuple[str, int, int]:
+    """File, first and last line of a unit.
+
+    Raises:
+        ValueError: there is no such function.
+    """
+    file, _, name = unit.rpartition(":")
+    if kind == "line":
+        return file, int(name), int(name)
+    for found, node in _functions("".join(linecache.getlines(path_of(file)))):
+        if found == name:
+            return file, node.lineno, node.end_lineno or node.lineno
+    raise ValueError(f"precision: {file} has no function {name!r}")
+
+
+def _functions(source: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+    def walk(node: ast.AST, outer: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+        for child in ast.iter_child_nodes(node):
+            name = getattr(child, "name", "")
+            inner = f"{outer}{name}." if isinstance(child, _NAMED) else outer
+            if isinstance(child, ast.FunctionDef):
+                yield f"{outer}{name}", child
+            yield from walk(child, inner)
+
+    return walk(ast.parse(source), "")
+
+
+_NAMED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 # torch.autocast calls this function when it is entered, and then everything is set already.

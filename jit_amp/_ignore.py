@@ -92,12 +92,23 @@ def _forget_ignored(phase: str, _: dict[str, int]) -> None:
         _C.forget_ignored()
 
 
+def keep_in_float32(owner: Any, lines: list[tuple[str, int, int]]) -> None:
+    """A scripted module's forward, or these lines of it and of what it calls: each a file, the
+    first line and the last."""
+    _forget_after_collections()
+    _C.keep_in_float32(owner, "forward", _decorated.pattern(), lines)
+
+
 def _ignore_method(owner: Any, name: str, ignore: bool, scopes: bool) -> bool:
     """As long as it is known that a module ignores autocast, its weights are kept; so it is asked
     after each garbage collection whether the module is gone."""
+    _forget_after_collections()
+    return _C.ignore_method(owner, name, _decorated.pattern(), ignore, scopes)
+
+
+def _forget_after_collections() -> None:
     if _forget_ignored not in gc.callbacks:
         gc.callbacks.append(_forget_ignored)
-    return _C.ignore_method(owner, name, _decorated.pattern(), ignore, scopes)
 
 
 def _refuse_others(switched: bool, fn: Any) -> None:

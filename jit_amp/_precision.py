@@ -116,10 +116,10 @@ class Precision:
                 "Precision.apply takes a module that was not scripted: script it with"
                 " jit_amp.script(model, precision=...)"
             )
-        self._check_units(model)
+        self.check_units(model)
         return Applied(model, self._parts())
 
-    def _check_units(self, model: nn.Module) -> None:
+    def check_units(self, model: nn.Module) -> None:
         if self.kind == "module":
             names = {name for name, _ in model.named_modules(remove_duplicate=False)}
             if missing := [unit for unit in self.units if unit not in names]:
@@ -127,6 +127,22 @@ class Precision:
                     f"precision: {type(model).__name__} has no submodule {missing[0]!r}; it was"
                     f" found for {self.name}"
                 )
+
+    def kept_in_script(self) -> list[tuple[str, list[tuple[str, int, int]]]]:
+        """Paths of submodules; with each the lines that stay in float32, none for all of it.
+
+        Raises:
+            ValueError: lines of a model that has scopes, which are for eager only.
+        """
+        if self.kind == "module":
+            return [(unit, []) for unit in self.units]
+        if not self.around:
+            raise ValueError(
+                f"precision: {self.kind}s of a model that has scopes of its own: use it in eager,"
+                " with Precision.apply, or tune units='module'"
+            )
+        lines = [_float32.lines_of(unit, self.kind) for unit in self.units]
+        return [("", lines)] if lines else []
 
     def _parts(self) -> _float32.Parts:
         dtype = getattr(torch, self.dtype)

@@ -9,6 +9,7 @@ units and smaller sets are looked for.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,10 @@ from typing import Protocol
 
 class OutOfBudget(Exception):
     """There is no time left."""
+
+
+class _Enough(Exception):
+    """As many questions as there may be."""
 
 
 class Watcher(Protocol):
@@ -52,7 +57,8 @@ class Search:
         self._order = _ordered(list(units))
         self._seen: set[frozenset[str]] = set()
         self._best: list[Unit] | None = None
-        self._best_operators = 0
+        self._most = math.inf  # questions
+        self._kept: list[Unit] = []
         self.found: list[str] = []
 
     # Sets of units.
@@ -70,15 +76,21 @@ class Search:
 
     def _holds(self, units: Iterable[Unit]) -> bool:
         kept = self._without_covered(units)
-        names = [each.name for each in kept]
-        error = self._error(names)
-        self._seen.add(frozenset(names))
+        error = self._ask(kept)
         holds = error <= self._tolerance
         if holds and (self._best is None or self._size(kept) < self._size(self._best)):
             self._best = kept
             if self._progress:
-                self._progress.best(names, error)
+                self._progress.best([each.name for each in kept], error)
         return holds
+
+    def _ask(self, units: Iterable[Unit]) -> float:
+        names = [each.name for each in self._without_covered(units)]
+        if frozenset(names) not in self._seen and len(self._seen) >= self._most:
+            raise _Enough
+        error = self._error(names)
+        self._seen.add(frozenset(names))
+        return error
 
     def best(self) -> list[str]:
         """The smallest set that holds, of those that were tried; all units where none was."""
@@ -91,9 +103,14 @@ class Search:
         """Raises OutOfBudget; `best` is then the best that was found."""
         found = self._smallest(self._order, [])
         found = self._without_needless(found)
-        found = self._cheaper(found)
-        found = self._smaller(found)
-        self.found = [each.name for each in self._without_covered(found)]
+        n, k = len(self._order), max(1, len(found))
+        # Without the two of float32 everywhere.
+        self._most = math.floor(3 * k * math.log2(max(2, n)) + n / 8) - 2
+        self._kept = found
+        for step in (self._make_smaller, self._make_cheaper):
+            with contextlib.suppress(_Enough):
+                step()
+        self.found = [each.name for each in self._without_covered(self._kept)]
 
     def _expect(self, found: int) -> None:
         if self._progress:
@@ -137,50 +154,36 @@ class Search:
 
     # What is done as far as evaluations allow.
 
-    def _allows(self, found: Sequence[Unit], more: int = 1) -> bool:
-        n, k = len(self._order), max(1, len(found))
-        return len(self._seen) + 2 + more <= 3 * k * math.log2(max(2, n)) + n / 8
+    def _make_smaller(self) -> None:
+        """Looks for a smaller set, where units of this one are not needed if others are kept."""
+        found = self._kept
+        if len(found) < 2:
+            return
+        spare = [unit for unit in found if self._holds(self._all_but([unit]))]
+        if not spare:
+            return  # each of them is in every set that holds
+        needed = [unit for unit in found if unit not in spare]
+        others = [each for each in self._all_but(spare) if each not in needed]
+        if self._holds([*needed, *others]):
+            self._take_better(self._smallest(others, needed))
+        if len(spare) > 1:
+            errors = {each: self._ask(self._all_but([each])) for each in self._order}
+            ranked = _ordered(self._order, lambda each: -errors[each])
+            self._take_better(self._smallest(ranked, []))
 
-    def _cheaper(self, found: list[Unit]) -> list[Unit]:
-        """Each unit replaced by the cheapest one that does as well."""
-        for unit in list(found):
-            rest = [each for each in found if each is not unit]
+    def _make_cheaper(self) -> None:
+        """Replaces each unit by the cheapest one that does as well."""
+        for unit in list(self._kept):
+            rest = [each for each in self._kept if each is not unit]
             others = [
                 each
                 for each in sorted(self._order, key=lambda each: (each.work, each.number))
-                if each.work < unit.work and each not in found and not unit.covers(each)
+                if each.work < unit.work and each not in rest and not unit.covers(each)
             ]
-            most = 2 + math.ceil(math.log2(len(others) + 1))
-            if others and self._allows(found, most) and self._holds([*rest, *others]):
+            if others and self._holds([*rest, *others]):
                 last = self._shortest(rest, others, len(others)) - 1
                 if self._holds([*rest, others[last]]):
-                    found = [*rest, others[last]]
-        return found
-
-    def _smaller(self, found: list[Unit]) -> list[Unit]:
-        """A smaller set, where units of the one found are not needed if others are kept."""
-        if len(found) < 2 or not self._allows(found, len(found)):
-            return found
-        spare = [unit for unit in found if self._holds(self._all_but([unit]))]
-        if not spare:
-            return found  # each of them is in every set that holds
-        needed = [unit for unit in found if unit not in spare]
-        most = 2 + len(spare) * math.ceil(math.log2(len(self._order)))
-        others = [each for each in self._all_but(spare) if each not in needed]
-        if self._allows(found, most) and self._holds([*needed, *others]):
-            found = self._better(found, self._smallest(others, needed))
-        if len(spare) > 1 and self._allows(found, len(self._order) + most):
-            ranked = sorted(
-                self._order, key=lambda each: -self._error(self._names(self._all_but([each])))
-            )
-            found = self._better(found, self._smallest(_ordered(ranked, ranked.index), []))
-        return found
-
-    def _names(self, units: Iterable[Unit]) -> list[str]:
-        kept = self._without_covered(units)
-        names = [each.name for each in kept]
-        self._seen.add(frozenset(names))
-        return names
+                    self._kept = [*rest, others[last]]
 
     def _all_but(self, out: Sequence[Unit]) -> list[Unit]:
         return [
@@ -189,9 +192,10 @@ class Search:
             if each not in out and not any(each.covers(unit) or unit.covers(each) for unit in out)
         ]
 
-    def _better(self, one: list[Unit], other: list[Unit]) -> list[Unit]:
-        a, b = self._without_covered(one), self._without_covered(other)
-        return other if (len(b), self._size(b)) < (len(a), self._size(a)) else one
+    def _take_better(self, other: list[Unit]) -> None:
+        a, b = self._without_covered(self._kept), self._without_covered(other)
+        if (len(b), self._size(b)) < (len(a), self._size(a)):
+            self._kept = b
 
 
 def _ordered(units: Sequence[Unit], rank: Callable[[Unit], float] | None = None) -> list[Unit]:
@@ -203,9 +207,14 @@ def _ordered(units: Sequence[Unit], rank: Callable[[Unit], float] | None = None)
     else:
         by_rank = sorted(units, key=rank)
     made: dict[Unit, None] = {}
+
+    def place(unit: Unit) -> None:
+        if unit not in made:
+            for inside in by_rank:
+                if unit.covers(inside):
+                    place(inside)
+            made.setdefault(unit)
+
     for unit in by_rank:
-        for inside in by_rank:
-            if unit.covers(inside):
-                made.setdefault(inside)
-        made.setdefault(unit)
+        place(unit)
     return list(made)
