@@ -52,9 +52,11 @@ def enclosed_function(function: Any, pattern: Graph, scopes: list[_Scope]) -> An
 def enclosed_forward(
     module: ScriptModule, pattern: Graph, scopes: list[_Scope]
 ) -> ScriptModule: ...
-def ignore_function(function: Any, pattern: Graph, ignore: bool, scopes: bool) -> bool: ...
+def ignore_function(
+    function: Any, pattern: Graph, ignore: bool, scopes: bool, widens: bool
+) -> bool: ...
 def ignore_method(
-    module: ScriptModule, method: str, pattern: Graph, ignore: bool, scopes: bool
+    module: ScriptModule, method: str, pattern: Graph, ignore: bool, scopes: bool, widens: bool
 ) -> bool: ...
 def keep_in_float32(
     module: ScriptModule, method: str, pattern: Graph, lines: list[tuple[str, int, int]]

@@ -64,10 +64,15 @@ def off(device_type: str) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for device in dict.fromkeys((device_type, "cpu", "cuda")):
             stack.enter_context(torch.autocast(device, enabled=False))
-        before = getattr(_this_thread, "is_off", False)
+        before = is_off()
         _this_thread.is_off = True
         stack.callback(setattr, _this_thread, "is_off", before)
         yield
+
+
+def is_off() -> bool:
+    """Whether this thread is in what stays in float32."""
+    return getattr(_this_thread, "is_off", False)
 
 
 def in_float32(function: Callable[..., Any], device_type: str) -> Callable[..., Any]:
@@ -155,11 +160,15 @@ def users_frames(frame: types.FrameType | None) -> Iterator[tuple[str, int, str]
         code = frame.f_code
         if code.co_name == "running_as_a_model" and code.co_filename.startswith(_HERE):
             return
-        if not code.co_filename.startswith((_TORCH, _HERE, "<")):
+        if is_users(frame):
             # Python 3.10 has no qualified names of code.
             name = getattr(code, "co_qualname", code.co_name).replace("<locals>.", "")
             yield code.co_filename, frame.f_lineno, name
         frame = frame.f_back
+
+
+def is_users(frame: types.FrameType) -> bool:
+    return not frame.f_code.co_filename.startswith((_TORCH, _HERE, "<"))
 
 
 @functools.cache
@@ -193,13 +202,13 @@ def lines_of(unit: str, kind: str) -> tuple[str, int, int]:
     file, _, name = unit.rpartition(":")
     if kind == "line":
         return file, int(name), int(name)
-    for found, node in _functions("".join(linecache.getlines(path_of(file)))):
+    for found, node in functions("".join(linecache.getlines(path_of(file)))):
         if found == name:
             return file, node.lineno, node.end_lineno or node.lineno
     raise ValueError(f"precision: {file} has no function {name!r}")
 
 
-def _functions(source: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+def functions(source: str) -> Iterator[tuple[str, ast.FunctionDef]]:
     def walk(node: ast.AST, outer: str) -> Iterator[tuple[str, ast.FunctionDef]]:
         for child in ast.iter_child_nodes(node):
             name = getattr(child, "name", "")
@@ -244,7 +253,7 @@ def _entered(original: Any) -> Any:
         if isinstance(scope, torch.autocast) and scope._enabled:
             if note := getattr(_this_thread, "on_scope", None):
                 note(scope)
-            if getattr(_this_thread, "is_off", False):
+            if is_off():
                 torch.set_autocast_enabled(scope.device, False)
         return original(*args)
 

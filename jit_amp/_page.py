@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import linecache
 import os
+import types
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ from markupsafe import Markup
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
+
+from jit_amp import _float32
 
 if TYPE_CHECKING:
     from jit_amp._explain import Place, Report, Row, Weight
@@ -52,7 +55,7 @@ def render(report: Report) -> str:
     rows = report.rows
     total = sum(row.seconds for row in rows)
     return (
-        _environment()
+        environment()
         .get_template("page.html.j2")
         .render(
             report=report,
@@ -73,13 +76,13 @@ def render(report: Report) -> str:
                     "gradients": report.gradients,
                 }
             ),
-            light=_colors("default", ".code"),
-            dark=_colors("monokai", ".dark .code"),
+            light=colors("default", ".code"),
+            dark=colors("monokai", ".dark .code"),
         )
     )
 
 
-def _colors(style: str, selector: str) -> str:
+def colors(style: str, selector: str) -> str:
     formatter: Any = HtmlFormatter(style=style)
     return str(formatter.get_style_defs(selector))
 
@@ -113,10 +116,10 @@ def _by_dtype(weights: Iterable[Weight]) -> list[tuple[str, int, int]]:
 
 def table(report: Report) -> str:
     """A table for notebooks."""
-    return _environment().get_template("table.html.j2").render(report=report)
+    return environment().get_template("table.html.j2").render(report=report)
 
 
-def _environment() -> jinja2.Environment:
+def environment() -> jinja2.Environment:
     return jinja2.Environment(
         loader=jinja2.PackageLoader("jit_amp"),
         autoescape=True,
@@ -232,16 +235,14 @@ def _files(report: Report, total: float) -> Iterable[File]:
     order = sorted(by_file, key=lambda path: ("site-packages" in path, path))
     for number, path in enumerate(order):
         lines = by_file[path]
-        codes = _highlighted(path)
+        codes = highlighted(path)
         bars = {begin[1]: what for begin, what in scopes.items() if begin[0] == path}
-        yield File(number, _shown(path), os.path.basename(path), list(_parts(lines, codes, bars)))
-
-
-def _shown(path: str) -> str:
-    """The path as one would name it: from the package, or from the working directory."""
-    _, installed, inside = path.rpartition(f"site-packages{os.sep}")
-    relative = os.path.relpath(path)
-    return inside if installed else path if relative.startswith(os.pardir) else relative
+        yield File(
+            number,
+            _float32.shown_file(path),
+            os.path.basename(path),
+            list(parts_of(lines, codes, bars)),
+        )
 
 
 def _joined(one: str, other: str) -> str:
@@ -250,8 +251,10 @@ def _joined(one: str, other: str) -> str:
     return other if one == "none" else "mixed"
 
 
-def _parts(
-    lines: dict[int, Line], codes: list[Markup], bars: dict[int, tuple[str, int]]
+def parts_of(
+    lines: dict[int, Line],
+    codes: list[Markup],
+    bars: Mapping[int, tuple[str, int]] = types.MappingProxyType({}),
 ) -> Iterable[list[Line]]:
     """The lines that are shown, in runs without a gap."""
     part: list[Line] = []
@@ -277,7 +280,7 @@ def _parts(
         yield part
 
 
-def _highlighted(path: str) -> list[Markup]:
+def highlighted(path: str) -> list[Markup]:
     source = "".join(linecache.getlines(path))
     lexer = PythonLexer(stripnl=False, ensurenl=False)
     return [

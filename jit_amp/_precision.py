@@ -57,6 +57,7 @@ class Line:
     line: int
     units: tuple[str, ...]  # whose code it is
     stays: bool  # in float32, for some of these
+    names: tuple[str, ...] = ()  # of local variables that are in the reduced dtype there
 
 
 @dataclass(frozen=True)
@@ -176,6 +177,43 @@ class Precision:
                 f" ({type(error).__name__}: {error})"
             ) from error
         return made
+
+    def to_code(self, model: nn.Module) -> str:
+        """What a person would write into the model's source, as a diff that ``patch -p0`` applies
+        in the working directory.
+
+        Modules and functions get ``jit_amp.ignore_amp(..., float32=True)``: a module at the end of
+        ``__init__`` of the model's class, a function as a decorator. Lines are put into
+        ``with torch.autocast(..., enabled=False)``, with ``.float()`` where they are given the
+        reduced dtype. The scope around the model is left to you.
+
+        Args:
+            model: the model that it was found for.
+
+        Raises:
+            TypeError: ``model`` is no module.
+            ValueError: it has no such unit; or its class has no source, or no ``__init__`` of its
+                own.
+        """
+        from jit_amp import _patch
+
+        _check.module("Precision.to_code", model)
+        self.check_units(model)
+        return _patch.of(self, model)
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Writes one page that needs no network: the table, the error against the share of the
+        saving, each unit's own error, and the sources with the lines that stay in float32.
+
+        Raises:
+            ImportError: Jinja2 or Pygments is not there: ``pip install jit_amp[explain]``.
+        """
+        try:
+            from jit_amp import _precision_page
+        except ModuleNotFoundError as error:
+            text = f"a page needs {error.name}: pip install jit_amp[explain]"
+            raise ImportError(text) from error
+        Path(path).write_text(_precision_page.render(self), encoding="utf-8")
 
     def __str__(self) -> str:
         return _text(self)

@@ -45,13 +45,15 @@ class Part:
     work: float = 0.0  # of all its operators
     works: list[float] = field(default_factory=list)  # of the operators of all parts, by number
     lines: dict[int, tuple[str, int]] = field(default_factory=dict)  # of its own operators
+    # Local variables in the reduced dtype, by file and line, of all parts.
+    names: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def badness(self) -> tuple[bool, float]:
         return self.overflows > 0, self.error
 
 
-class Profile(TorchDispatchMode):
+class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A mode for one run of the model."""
 
     @classmethod
@@ -59,12 +61,13 @@ class Profile(TorchDispatchMode):
         return False  # or PyTorch imports its compiler, which takes seconds
 
     def __init__(self, kind: str, device_type: str, dtype: torch.dtype) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.parts: dict[str, Part] = {}
         self._kind, self._device_type, self._dtype = kind, device_type, dtype
         self._exact: Any = WeakTensorKeyDictionary()  # a tensor, and what it is in float32
         self._stack: list[str] = []
         self._works: list[float] = []
+        self.names: dict[tuple[str, int], tuple[str, ...]] = {}
         self._calls: Counter[tuple[str, str, Any]] = Counter()
 
     # Modules.
@@ -77,7 +80,7 @@ class Profile(TorchDispatchMode):
         with _float32.replaced_forwards(forwards), self:
             yield
         for part in self.parts.values():
-            part.works = self._works
+            part.works, part.names = self._works, self.names
             part.work = sum(self._works[number] for number in part.operators)
 
     def _watched(self, forward: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -212,9 +215,22 @@ class Profile(TorchDispatchMode):
         number = len(self._works) - 1
         if file:
             parts[0].lines[number] = file, line
+            if (file, line) not in self.names:
+                self.names[file, line] = self._reduced_names(sys._getframe(3))
         for each in parts:
             each.operators.add(number)
         return parts[0], place
+
+    def _reduced_names(self, frame: Any) -> tuple[str, ...]:
+        """The local variables of the user's line that are in the reduced dtype."""
+        while frame is not None and not _float32.is_users(frame):
+            frame = frame.f_back
+        values = frame.f_locals.items() if frame else ()
+        return tuple(
+            name
+            for name, value in values
+            if isinstance(value, Tensor) and value.dtype is self._dtype
+        )
 
     def _measure(
         self, part: Part, a: Tensor, b: Tensor, fine: Tensor, name: str, place: str

@@ -17,7 +17,7 @@ import torch
 from torch.jit import ScriptFunction, ScriptModule, _state
 from torch.jit import _trace as _original
 
-from jit_amp import _C, _check, _decorated
+from jit_amp import _C, _check, _decorated, _float32
 from jit_amp import _precision as _precisions
 from jit_amp._precision import Precision
 from jit_amp._script import lower_types, script
@@ -364,7 +364,7 @@ def _entering(original: Callable[..., Any]) -> Callable[..., Any]:
         if _is_recording() and (names := _caller(_ENTERS)) and torch._C._is_tracing():
             scope = names["self"]
             number = _C.record_enter(
-                (scope.device, scope.fast_dtype, scope._enabled, None),
+                (scope.device, scope.fast_dtype, scope._enabled and not _float32.is_off(), None),
                 _this_thread.dtype_given.get(scope, True),
                 *_users_line(),
             )

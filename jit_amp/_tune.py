@@ -33,7 +33,7 @@ def tune(
     *,
     dtype: torch.dtype,
     device_type: str = "cpu",
-    metric: Callable[..., float] | None = None,
+    metric: Callable[..., Any] | None = None,
     tolerance: float | None = None,
     units: str = "module",
     budget: float | None = None,
@@ -125,7 +125,7 @@ class _Run:
         data: Any,
         dtype: torch.dtype,
         device_type: str,
-        metric: Callable[..., float] | None,
+        metric: Callable[..., Any] | None,
         kind: str,
         budget: float | None,
         seed: int,
@@ -134,7 +134,7 @@ class _Run:
         self.model, self.dtype, self.device_type = model, dtype, device_type
         self.kind, self.budget, self.seed = kind, budget, seed
         self.begin = time.monotonic()
-        self.metric = relative_error if metric is None else metric
+        self.metric: Callable[..., Any] = relative_error if metric is None else metric
         self.metric_name = RELATIVE if metric is None else _name_of(metric)
         self.of_model = metric is not None and _arguments(metric) == 1
         self.batches = _batches(model, data)
@@ -306,6 +306,7 @@ class _Run:
         self.parts = {part.name: part for part in parts}
         self.units = {unit.name: unit for unit in made}
         self.works = parts[0].works if parts else []
+        self.names = parts[0].names if parts else {}
         self.total = sum(self.works[number] for number in operators)
         return made
 
@@ -378,7 +379,7 @@ class _Run:
                 names[part.name] = None
                 found[file, line] = names, stays or number in staying
         return tuple(
-            Line(file, line, tuple(names), stays)
+            Line(file, line, tuple(names), stays, self.names.get((file, line), ()))
             for (file, line), (names, stays) in sorted(found.items())
         )
 

@@ -81,7 +81,7 @@ class Casts {
                "found = False\n    for each in x.values():\n        found = found or is" + n +
                    "(each)\n    return found\n",
                "y = x\n    if " + is_next() + "(x):\n        y = {key: cast" + n +
-                   "(each) for key, each in x.items()}\n    return y\n");
+                   "(x[key]) for key in x.keys()}\n    return y\n");
   }
 
   std::optional<size_t> of_tuple(const c10::TupleType& type) {
