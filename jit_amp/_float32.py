@@ -224,6 +224,7 @@ _NAMED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 # torch.autocast calls this function when it is entered, and then everything is set already.
+_ENTERS = torch.amp.autocast_mode.autocast.__enter__.__code__
 _lock = threading.Lock()
 _watchers = 0
 _original: Any = None
@@ -249,8 +250,11 @@ def _scopes_watched() -> Iterator[None]:
 def _entered(original: Any) -> Any:
     @functools.wraps(original)
     def autocast_increment_nesting(*args: Any) -> Any:
-        scope = sys._getframe(1).f_locals.get("self")
-        if isinstance(scope, torch.autocast) and scope._enabled:
+        frame = sys._getframe(1)
+        while frame.f_back and frame.f_code is not _ENTERS:  # `trace` may be watching too
+            frame = frame.f_back
+        scope = frame.f_locals.get("self")
+        if frame.f_code is _ENTERS and scope._enabled:
             if note := getattr(_this_thread, "on_scope", None):
                 note(scope)
             if is_off():

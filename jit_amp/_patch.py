@@ -25,7 +25,7 @@ def of(precision: Precision, model: nn.Module) -> str:
 
     def lines_of(path: str) -> list[str]:
         if path not in changed:
-            changed[path] = linecache.getlines(path)
+            changed[path] = list(linecache.getlines(path))
         return changed[path]
 
     if precision.kind == "module" and precision.units:
@@ -53,6 +53,8 @@ def _ignore_in_init(
     precision: Precision, model: nn.Module, lines_of: Callable[[str], list[str]]
 ) -> None:
     cls = type(model)
+    if cls.__module__.split(".")[0] == "torch":
+        raise ValueError(f"to_code: {cls.__qualname__} is PyTorch's: write a class of your own")
     init = vars(cls).get("__init__")
     try:
         path, first = inspect.getsourcefile(cls), inspect.getsourcelines(init)[1]  # type: ignore[arg-type]

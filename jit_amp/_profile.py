@@ -12,7 +12,7 @@ import contextlib
 import functools
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +42,7 @@ class Part:
     worst: str = ""  # the operator of that error
     place: str = ""  # where it is called
     overflow_at: str = ""
+    raised: str = ""  # what it raises in the reduced dtype
     work: float = 0.0  # of all its operators
     works: list[float] = field(default_factory=list)  # of the operators of all parts, by number
     lines: dict[int, tuple[str, int]] = field(default_factory=dict)  # of its own operators
@@ -50,7 +51,7 @@ class Part:
 
     @property
     def badness(self) -> tuple[bool, float]:
-        return self.overflows > 0, self.error
+        return self.overflows > 0 or bool(self.raised), self.error
 
 
 class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -89,7 +90,7 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._begin_anew((args, kwargs))
             self._stack.append(name)
             try:
-                result = forward(*args, **kwargs)
+                result = self._run(forward, args, kwargs)
             finally:
                 self._stack.pop()
             self._begin_anew(result)
@@ -100,6 +101,33 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return running_as_a_part(*args, **kwargs)
 
         return running_as_a_part if name else running_as_a_model
+
+    def _run(self, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """What does not run in the reduced dtype runs in float32."""
+        try:
+            return forward(*args, **kwargs)
+        except Exception as error:  # of a model: of any class
+            if self._kind != "module":
+                raise
+            try:
+                result = _float32.in_float32(forward, self._device_type)(*args, **kwargs)
+            except Exception:
+                raise error from None
+            parts = self._parts_of(list(dict.fromkeys(reversed(self._stack))))
+            parts[0].has_own = True
+            parts[0].raised = f"raises {type(error).__name__}: {str(error)[:60]}"
+            self._count(parts, 0.0)
+            return result
+
+    def _parts_of(self, names: Iterable[str]) -> list[Part]:
+        return [self.parts.setdefault(name, Part(name)) for name in names]
+
+    def _count(self, parts: Iterable[Part], work: float) -> int:
+        """Adds an operator to each of the parts; returns its number."""
+        self._works.append(work)
+        for each in parts:
+            each.operators.add(len(self._works) - 1)
+        return len(self._works) - 1
 
     def _begin_anew(self, value: Any) -> None:
         for each in tree_flatten(value)[0]:
@@ -207,18 +235,15 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
         else:
             outer = [f"{_float32.shown_file(f)}:{name}" for f, _, name in frames]
             names = list(dict.fromkeys([f"{_float32.shown_file(file)}:{function}", *outer]))
-        parts = [self.parts.setdefault(name, Part(name)) for name in names]
+        parts = self._parts_of(names)
         if not reduced:
             return (parts[0], place) if parts[0].has_own else (None, place)
         parts[0].has_own = True
-        self._works.append(_work(func, args, kwargs, result))
-        number = len(self._works) - 1
+        number = self._count(parts, _work(func, args, kwargs, result))
         if file:
             parts[0].lines[number] = file, line
             if (file, line) not in self.names:
                 self.names[file, line] = self._reduced_names(sys._getframe(3))
-        for each in parts:
-            each.operators.add(number)
         return parts[0], place
 
     def _reduced_names(self, frame: Any) -> tuple[str, ...]:

@@ -363,6 +363,8 @@ class _Run:
         part = self.parts[unit]
         name = str(self.dtype).removeprefix("torch.")
         limits = torch.finfo(self.dtype)
+        if part.raised:
+            return part.raised
         if part.overflows:
             return f"{part.overflows} values beyond {limits.max:.5g}: {part.overflow_at}"
         if part.error >= 0.5 and part.underflows:
@@ -438,7 +440,7 @@ def _name_of(metric: Any) -> str:
 
 def _number(name: str, value: Any) -> float:
     try:
-        return float(value)
+        return float(value.detach() if isinstance(value, Tensor) else value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"metric: {name} gave {_check.shown(value)}, which is no number") from error
 

@@ -14,6 +14,7 @@ import torch
 
 import jit_amp
 from jit_amp.__main__ import main
+from jit_amp._tune import relative_error as tune_error
 
 from ..deploy.test_explain import browser_at, find, requests_of
 
@@ -104,7 +105,11 @@ def test_the_diff(units: str, name: str, tmp_path: Path) -> None:
         "torch.save(eager, 'y.pt')\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path)
-    assert torch.equal(torch.load(tmp_path / "y.pt"), expected)
+    made = torch.load(tmp_path / "y.pt")
+    if units == "line":  # the diff is of the whole statement, whose other lines run in float32 too
+        assert tune_error(made, expected) <= result.tolerance
+    else:
+        assert torch.equal(made, expected)
     assert jit_amp.tune(net, (x,), dtype=torch.bfloat16).to_code(net) == ""
 
 
@@ -114,7 +119,8 @@ def test_a_diff_of_nothing_to_write_in() -> None:
     assert result.units == ("0",)
     with pytest.raises(TypeError, match="takes a module"):
         result.to_code(3)  # type: ignore[arg-type]
-    assert "jit_amp.ignore_amp(self[0], float32=True)" in result.to_code(net)
+    with pytest.raises(ValueError, match="Sequential is PyTorch's"):
+        result.to_code(net)
 
 
 def test_the_page(name: str, tmp_path: Path) -> None:
@@ -160,11 +166,11 @@ def test_the_command_line(name: str, tmp_path: Path, capsys: Any) -> None:
     assert status == 0 and "1 of" in out and "blocks.1" in out
     result = jit_amp.Precision.from_json((tmp_path / "precision.json").read_text())
     assert result.units == ("blocks.1",) and (tmp_path / "page.html").exists()
-    status, _, _ = run(
+    status, _, err = run(
         capsys, "freeze", f"{name}:make", "--precision", "precision.json",
         "--input", "float32[2,6,16]", "--output", "net.pt",
     )  # fmt: skip
-    assert status == 0
+    assert status == 0, err
     net = importlib.import_module(name).make().eval()
     x = torch.randn(2, 6, 16)
     with torch.no_grad():
