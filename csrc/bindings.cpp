@@ -69,8 +69,8 @@ jit_amp::State entry_state(const std::map<std::string, std::optional<at::ScalarT
 }
 
 std::optional<jit_amp::Ignoring> how(const std::shared_ptr<torch::jit::Graph>& pattern, bool ignore,
-                                     bool scopes) {
-  return ignore ? std::optional(jit_amp::Ignoring{pattern, scopes}) : std::nullopt;
+                                     bool scopes, bool widens) {
+  return ignore ? std::optional(jit_amp::Ignoring{pattern, scopes, widens}) : std::nullopt;
 }
 
 // Arguments of a method, each as a stack without self. Throws TypeError: one does not fit;
@@ -269,23 +269,33 @@ PYBIND11_MODULE(_C, m) {
   // Both return whether there was a lowered function to ignore autocast.
   m.def("ignore_function",
         [](const StrongFunctionPtr& function, const std::shared_ptr<torch::jit::Graph>& pattern,
-           bool ignore, bool scopes) {
+           bool ignore, bool scopes, bool widens) {
           const auto& graph_function = torch::jit::toGraphFunction(*function.function_);
           const bool known = jit_amp::Program::behind(graph_function) != nullptr;
           if (known) {
-            jit_amp::ignore(graph_function.graph(), how(pattern, ignore, scopes));
+            jit_amp::ignore(graph_function.graph(), how(pattern, ignore, scopes, widens));
           }
           return known;
         });
   m.def("ignore_method", [](const Module& module, const std::string& method,
                             const std::shared_ptr<torch::jit::Graph>& pattern, bool ignore,
-                            bool scopes) {
+                            bool scopes, bool widens) {
     const auto* function = torch::jit::tryToGraphFunction(module.get_method(method).function());
     const bool known = function && jit_amp::Program::behind(*function);
     if (known) {
-      jit_amp::ignore(module._ivalue(), method, how(pattern, ignore, scopes));
+      jit_amp::ignore(module._ivalue(), method, how(pattern, ignore, scopes, widens));
     }
     return known;
+  });
+  // Without lines, all of the method; else these lines of it, and of what it calls.
+  m.def("keep_in_float32", [](const Module& module, const std::string& method,
+                              const std::shared_ptr<torch::jit::Graph>& pattern,
+                              const std::vector<std::tuple<std::string, size_t, size_t>>& lines) {
+    jit_amp::Ignoring how{pattern, /*scopes=*/true, /*widens=*/true};
+    for (const auto& [file, first, last] : lines) {
+      how.lines.push_back({file, first, last});
+    }
+    jit_amp::ignore(module._ivalue(), method, how);
   });
   // Of a module without scopes, which PyTorch's own freezing takes.
   m.def("write_questions", [](const Module& module) {

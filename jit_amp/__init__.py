@@ -8,13 +8,16 @@ from jit_amp._explain import explain
 from jit_amp._freeze import facts, freeze, optimize_for_inference
 from jit_amp._ignore import ignore_amp
 from jit_amp._install import install, uninstall
+from jit_amp._precision import Precision
 from jit_amp._report import Report
 from jit_amp._script import lowered_graph, script
 from jit_amp._trace import trace, trace_module
+from jit_amp._tune import tune
 from jit_amp._version import __version__
 
 __all__ = [
     "AutocastError",
+    "Precision",
     "Report",
     "__version__",
     "explain",
@@ -29,5 +32,6 @@ __all__ = [
     "script",
     "trace",
     "trace_module",
+    "tune",
     "uninstall",
 ]

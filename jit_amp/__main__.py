@@ -1,7 +1,7 @@
 """The command line: ``jit-amp`` or ``python -m jit_amp``.
 
 A model is a TorchScript file, or ``package.module:name`` of a module, of a function, or of a class
-or factory that is called without arguments and gives one.
+or factory that is called without arguments and gives one; ``path/file.py:name`` names a file.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def model_of(name: str) -> Any:
             text = f"{name}: no TorchScript file, as torch.jit.save writes it: {_said(error)}"
             raise Mistaken(text) from error
     module, colon, attribute = name.partition(":")
-    if module.endswith(".py"):
+    if module.endswith(".py") and not (Path(module).is_file() and attribute):
         raise Mistaken(_of_python_file(name, Path(module), attribute))
     if not colon:
         raise Mistaken(
@@ -106,17 +106,7 @@ def model_of(name: str) -> Any:
         )
     if not module or not attribute:
         raise Mistaken(f"{name!r} names no model: write package.module:name")
-    sys.path.insert(0, os.getcwd())
-    try:
-        found: Any = importlib.import_module(module)
-    except ImportError as error:
-        raise Mistaken(f"{module}: {error}") from error
-    except (SyntaxError, TypeError) as error:  # of that file; a relative name
-        raise Mistaken(f"{module}: {_said(error)}") from error
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            raise Mistaken(f"{module} has no `{attribute}`")
-        found = getattr(found, part)
+    found = _named(module, attribute)
     is_model = isinstance(found, (nn.Module, torch.jit.ScriptFunction))
     if not is_model and (isinstance(found, type) or not _takes_something(found)):
         found = _made(name, found)  # by a class, or a factory
@@ -149,6 +139,36 @@ def _of_python_file(name: str, path: Path, attribute: str) -> str:
         others = ""
     folder = "" if str(path.parent) == "." else f"in the folder {path.parent}: "
     return f"{name!r} is Python: write {folder}{path.stem}:{attribute}{others}"
+
+
+def _named(module: str, attribute: str) -> Any:
+    """What a module of that name, or a file, has of that name."""
+    sys.path.insert(0, os.getcwd())
+    if module.endswith(".py"):
+        if not _is_file(module):
+            raise Mistaken(f"{module}: there is no such file")
+        sys.path.insert(0, str(Path(module).resolve().parent))
+        module = Path(module).stem
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError as error:
+        raise Mistaken(f"{module}: {error}") from error
+    except (SyntaxError, TypeError) as error:  # of that file; a relative name
+        raise Mistaken(f"{module}: {_said(error)}") from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise Mistaken(f"{module} has no `{attribute}`")
+        found = getattr(found, part)
+    return found
+
+
+def data_of(name: str) -> Any:
+    """The batches of ``--data``."""
+    module, colon, attribute = name.partition(":")
+    if not colon or not module or not attribute:
+        raise Mistaken(f"--data {name!r} is no package.module:name, and no file.py:name")
+    found = _named(module, attribute)
+    return _made(name, found) if callable(found) and not hasattr(found, "__iter__") else found
 
 
 def _made(name: str, factory: Any) -> Any:
@@ -243,7 +263,7 @@ def _check_command(given: argparse.Namespace) -> None:
             raise Mistaken(f"--device {device}: {_said(error)}") from error
         if given.autocast and not torch.amp.is_autocast_available(torch.device(device).type):
             raise Mistaken(f"--autocast: there is no autocast for {device!r}")
-    for option in ("output", "html"):
+    for option in ("output", "html", "resume"):
         path: Path | None = getattr(given, option, None)
         is_folder = getattr(given, "triton", False)
         if path and not is_folder and (path.is_dir() or not path.parent.is_dir()):
@@ -405,14 +425,18 @@ def _reference(given: argparse.Namespace, model: Any, inputs: tuple[Any, ...]) -
 
 
 def run_freeze(given: argparse.Namespace) -> int:
+    if given.precision and given.autocast:
+        raise Mistaken("--autocast and --precision: the precision has the scope")
     [model], inputs = _loaded(given, given.model)
     if not isinstance(model, nn.Module):
         raise Mistaken(f"{given.model} is a function: write the name of a module to freeze")
     with _step("freezing"), torch.no_grad(), _mistaken_if_refused():
         scoped = _scoped(model, given.autocast, given.device)
         examples = inputs if given.input else None
-        frozen = jit_amp.freeze(scoped, example_inputs=examples, target=given.target)
-    if not given.autocast and not _has_scopes(model):
+        frozen = jit_amp.freeze(
+            scoped, example_inputs=examples, target=given.target, precision=given.precision
+        )
+    if not (given.autocast or given.precision or _has_scopes(model)):
         print(
             f"jit-amp: {given.model} has no autocast scope, so nothing is cast; --autocast bf16 "
             "puts one around it",
@@ -441,6 +465,39 @@ def run_freeze(given: argparse.Namespace) -> int:
 def _has_scopes(model: nn.Module) -> bool:
     scripted = model if isinstance(model, torch.jit.ScriptModule) else torch.jit.script(model)
     return _C.has_scopes(scripted._c)
+
+
+def run_tune(given: argparse.Namespace) -> int:
+    if bool(given.data) == bool(given.input):
+        raise Mistaken("tune needs either --data or --input")
+    with _step("loading"):
+        model = model_of(given.model)
+        if not isinstance(model, nn.Module):
+            raise Mistaken(f"{given.model} is a function: write the name of a module to tune")
+        model = model.to(given.device)
+        model = model if given.train else model.eval()
+        data = data_of(given.data) if given.data else inputs_of(given.input, given.device)
+        metric = _named(*given.metric.rsplit(":", 1)) if given.metric else None
+    with _mistaken_if_refused():
+        result = jit_amp.tune(
+            model,
+            data,
+            dtype=_DTYPES.get(given.dtype) or getattr(torch, given.dtype),
+            device_type=torch.device(given.device).type,
+            metric=metric,
+            tolerance=given.tolerance,
+            units=given.units,
+            budget=given.budget,
+            seed=given.seed,
+            resume=given.resume,
+        )
+    if given.output:
+        given.output.write_text(result.to_json() + "\n", encoding="utf-8")
+    if given.html:
+        result.to_html(given.html)
+    text = result.to_code(model) if given.code else result
+    _print(given, result.to_json() if given.json else text)
+    return 0
 
 
 def _compared(path: str, a: Any, b: Any, steps: float) -> dict[str, Any]:
@@ -595,6 +652,12 @@ def run_completion(given: argparse.Namespace) -> int:
     return 0
 
 
+def _metric(text: str) -> str:
+    if not all(text.partition(":")):
+        raise argparse.ArgumentTypeError(f"{text!r} is no package.module:name, nor file.py:name")
+    return text
+
+
 def _steps(text: str) -> float:
     try:
         steps = float(text)
@@ -603,6 +666,12 @@ def _steps(text: str) -> float:
     if not 0 <= steps < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on, such as 8")
     return steps
+
+
+def _file(text: str) -> Path:
+    if not _is_file(text):
+        raise argparse.ArgumentTypeError(f"there is no file {text!r}")
+    return Path(text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -665,11 +734,30 @@ def _parser() -> argparse.ArgumentParser:
         default="portable",
         help="server: faster, for x86 alone; portable if not given",
     )
+    made.add_argument("--precision", type=_file, help="the file that jit-amp tune has written")
     form = made.add_mutually_exclusive_group()
     form.add_argument("--lite", action="store_true", help="for the lite interpreter, on phones")
     form.add_argument(
         "--triton", action="store_true", help="a folder for the model repository of Triton"
     )
+
+    made = command("tune", run_tune, "the fewest units that have to stay in float32")
+    made.add_argument("model")
+    made.add_argument("--data", help="batches: file.py:name of what has them, or of what makes it")
+    made.add_argument("--input", action="append", default=[], help=INPUT_HELP)
+    made.add_argument("--device", default="cpu")
+    made.add_argument("--train", action="store_true", help="in training mode, and not in eval mode")
+    made.add_argument("--dtype", choices=["float16", "bfloat16", *_DTYPES], required=True)
+    made.add_argument("--metric", type=_metric, help="file.py:name of a function")
+    made.add_argument("--tolerance", type=_steps, help="the largest error that is accepted")
+    made.add_argument("--units", choices=["module", "function", "line"], default="module")
+    made.add_argument("--budget", type=_steps, help="seconds")
+    made.add_argument("--seed", type=int, default=0)
+    made.add_argument("--resume", type=Path, help="a file to keep what was measured in")
+    made.add_argument("-o", "--output", type=Path, help="write the precision there, as JSON")
+    made.add_argument("--html", type=Path, help="write the page there")
+    made.add_argument("--code", action="store_true", help="print a diff for the model's source")
+    made.set_defaults(autocast=None)
 
     made = command("verify", run_verify, "whether two models give the same")
     made.add_argument("first", help=MODEL_HELP)

@@ -16,8 +16,9 @@ from jit_amp import _C, _check, _pattern
 
 # device_type, dtype or None, enabled, cache_enabled or None: _C's Around
 Around = tuple[str, Any, bool, "bool | None"]
-# What ignore_amp returned for a Python function, and that function.
+# What ignore_amp returned for a Python function, and that function; those that are given float32.
 ignoring: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+widening: weakref.WeakSet[Any] = weakref.WeakSet()
 # The dtype of a precision's name; None is the device's default. The last names are for no autocast.
 _DTYPES: dict[str | None, torch.dtype | None] = {
     "amp": None,
@@ -25,6 +26,7 @@ _DTYPES: dict[str | None, torch.dtype | None] = {
     **dict.fromkeys(("amp_fp16", "amp_float16", "fp16", "float16"), torch.float16),
 }
 _NO_AUTOCAST = ("fp32", "float32", "", None)
+WIDENS: Around = ("float32 inputs", None, False, None)  # passes/enclose.h, kWidens
 IGNORED: list[Around] = [("cpu", None, False, None), ("cuda", None, False, None)]
 
 
@@ -38,7 +40,7 @@ def unwrap(func: Any) -> tuple[Any, list[Around]]:
     plain = getattr(func, "__func__", func)
     while getattr(plain, "__name__", None) is not None:
         if isinstance(plain, types.FunctionType) and plain in ignoring:
-            scopes += IGNORED
+            scopes += [*IGNORED, *([WIDENS] if plain in widening else [])]
             plain = ignoring[plain]
         elif found := _one_layer(plain):
             instance, plain = found

@@ -38,7 +38,7 @@ def environment() -> dict[str, str]:
 
 
 def _onednn() -> str:
-    if not torch.backends.mkldnn.is_available():
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return "not in this build of torch"
     of = torch.ops.mkldnn
     known = {"bfloat16": of._is_mkldnn_bf16_supported(), "float16": of._is_mkldnn_fp16_supported()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -12,7 +13,8 @@ from torch.jit._recursive import wrap_cpp_module
 
 from jit_amp import _C, _check, _kept
 from jit_amp._packed import Packed
-from jit_amp._script import _scripted
+from jit_amp._precision import Precision
+from jit_amp._script import _scripted, script
 
 
 @_kept.onednn()
@@ -25,6 +27,7 @@ def freeze(
     example_kwarg_inputs: Mapping[str, Any] | None = None,
     target: Literal["portable", "server"] = "portable",
     check_inputs: bool = True,
+    precision: Precision | str | os.PathLike[str] | None = None,
 ) -> ScriptModule:
     """Freezes a module, as ``torch.jit.freeze`` does, with its autocast scopes resolved.
 
@@ -60,6 +63,9 @@ def freeze(
             demand: each cast asks at run time for its tensor's dtype and device, as eager does.
             So examples cannot be given. The artefact then takes all that eager takes. It is no
             easier to convert for another engine: docs/engines.md says what is.
+        precision (Precision | str | os.PathLike | None): what ``jit_amp.tune`` found for the
+            module, or the file of its ``to_json``. Its units stay in float32; where the module had
+            no scopes, the scope is put around it.
 
     Returns:
         ScriptModule: frozen. Where an input is not like the examples, a call of it raises
@@ -67,7 +73,8 @@ def freeze(
 
     Raises:
         ValueError: an unknown target; ``"server"`` with ``optimize_numerics=False``, or in a build
-            of PyTorch without oneDNN; or examples with ``check_inputs=False``.
+            of PyTorch without oneDNN; examples with ``check_inputs=False``; or the module has no
+            unit of a name in ``precision``.
         AutocastError: a scope that cannot be known when compiling, or an operator in a scope that
             cannot be exported; the text has the line.
         TypeError: an example does not fit ``forward``, whose signature is in the message; or an
@@ -89,6 +96,10 @@ def freeze(
             "PyTorch does not have: leave out the target, and the artefact runs everywhere"
         )
     _check.flag("check_inputs", check_inputs)
+    if precision is not None:
+        _check.module("jit_amp.freeze", mod)
+        _check_mode("freeze", mod)
+        mod = script(mod, None, 1, precision=precision)
     scripted, examples = _taken("freeze", mod, example_inputs, example_kwarg_inputs)
     if examples and not check_inputs:
         raise ValueError(
@@ -246,10 +257,7 @@ def _taken(
         _check.instance(
             "example_kwarg_inputs", example_kwarg_inputs, Mapping, "a dictionary of arguments"
         )
-    if getattr(module, "training", False):  # what is frozen has none
-        raise RuntimeError(
-            f"jit_amp.{function} takes a module in eval mode: call .eval() on it before freezing"
-        )
+    _check_mode(function, module)
     scripted = _scripted(module)
     if isinstance(example_inputs, list) and not example_inputs:
         raise ValueError("example_inputs: a list of no examples; leave it out, or give one")
@@ -264,6 +272,13 @@ def _taken(
             continue
         examples.append(_arguments(scripted, example, example_kwarg_inputs or {}))
     return scripted, examples
+
+
+def _check_mode(function: str, module: torch.nn.Module) -> None:
+    if getattr(module, "training", False):  # what is frozen has none
+        raise RuntimeError(
+            f"jit_amp.{function} takes a module in eval mode: call .eval() on it before freezing"
+        )
 
 
 def _arguments(scripted: Any, example: Any, by_name: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -7,8 +7,9 @@ import json
 import linecache
 import os
 import re
+import types
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,7 @@ def render(report: Report) -> str:
     total = sum(row.seconds for row in rows)
     files = list(_files(report))
     return (
-        _environment()
+        environment()
         .get_template("page.html.j2")
         .render(
             report=report,
@@ -97,7 +98,7 @@ def render(report: Report) -> str:
 
 def comparison(compared: Comparison) -> str:
     """The page of two reports."""
-    template = _environment().get_template("compare.html.j2")
+    template = environment().get_template("compare.html.j2")
     return template.render(compared=compared, number=_table._number, **_styles())
 
 
@@ -107,7 +108,7 @@ def notebook(report: Report) -> str:
     kept = sorted(totals, key=lambda each: each.matters, reverse=True)[: _table.MOST]
     page = render(report)
     return (
-        _environment()
+        environment()
         .get_template("notebook.html.j2")
         .render(
             report=report,
@@ -120,10 +121,10 @@ def notebook(report: Report) -> str:
 
 
 def _styles() -> dict[str, str]:
-    return {"light": _colors("default", ".code"), "dark": _colors("monokai", ".dark .code")}
+    return {"light": colors("default", ".code"), "dark": colors("monokai", ".dark .code")}
 
 
-def _colors(style: str, selector: str) -> str:
+def colors(style: str, selector: str) -> str:
     formatter: Any = HtmlFormatter(style=style)
     return str(formatter.get_style_defs(selector))
 
@@ -170,7 +171,7 @@ def _by_dtype(weights: Iterable[Weight]) -> list[tuple[str, int, int]]:
     return sorted(((d, n, size) for d, (n, size) in found.items()), key=lambda each: -each[2])
 
 
-def _environment() -> jinja2.Environment:
+def environment() -> jinja2.Environment:
     return jinja2.Environment(
         loader=jinja2.PackageLoader("jit_amp"),
         autoescape=True,
@@ -397,7 +398,7 @@ def _files(report: Report) -> Iterable[File]:
             not is_installed(path),
             sum(line.seconds for line in lines.values()),
             len({number for line in lines.values() for number in line.rows}),
-            list(_parts(lines, _highlighted(path), bars)),
+            list(parts_of(lines, highlighted(path), bars)),
         )
 
 
@@ -451,8 +452,10 @@ def _joined(one: str, other: str) -> str:
     return other if one == "none" else "mixed"
 
 
-def _parts(
-    lines: dict[int, Line], codes: list[Markup], bars: dict[int, tuple[str, int]]
+def parts_of(
+    lines: dict[int, Line],
+    codes: list[Markup],
+    bars: Mapping[int, tuple[str, int]] = types.MappingProxyType({}),
 ) -> Iterable[list[Line]]:
     """The lines that are shown, in runs without a gap."""
     part: list[Line] = []
@@ -478,7 +481,7 @@ def _parts(
         yield part
 
 
-def _highlighted(path: str) -> list[Markup]:
+def highlighted(path: str) -> list[Markup]:
     source = "".join(linecache.getlines(path))
     lexer = PythonLexer(stripnl=False, ensurenl=False)
     return [

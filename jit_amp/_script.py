@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import types
 import warnings
 from collections.abc import Callable, Iterable
@@ -13,7 +15,9 @@ from torch.jit import _script as _original
 from torch.jit._recursive import wrap_cpp_module
 from torch.jit._script import RecursiveScriptClass
 
-from jit_amp import _C, _check, _compiling, _decorated
+from jit_amp import _C, _check, _compiling, _decorated, _ignore
+from jit_amp import _precision as _precisions
+from jit_amp._precision import Precision
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -72,6 +76,7 @@ def script(  # type: ignore[overload-overlap]  # a module can be called too
     example_inputs: Any = None,
     *,
     autocast: Any = None,
+    precision: Precision | str | os.PathLike[str] | None = None,
 ) -> ScriptModule: ...
 @overload
 def script(  # type: ignore[overload-overlap]  # and so can a class
@@ -82,6 +87,7 @@ def script(  # type: ignore[overload-overlap]  # and so can a class
     example_inputs: Any = None,
     *,
     autocast: Any = None,
+    precision: Precision | str | os.PathLike[str] | None = None,
 ) -> _Class: ...
 @overload
 def script(
@@ -92,6 +98,7 @@ def script(
     example_inputs: Any = None,
     *,
     autocast: Any = None,
+    precision: Precision | str | os.PathLike[str] | None = None,
 ) -> ScriptFunction[_P, _R]: ...
 def script(
     obj: Any,
@@ -101,6 +108,7 @@ def script(
     example_inputs: Any = None,
     *,
     autocast: Any = None,
+    precision: Precision | str | os.PathLike[str] | None = None,
 ) -> Any:
     """Scripts a function or a module whose autocast scopes mean what they mean in eager.
 
@@ -121,6 +129,10 @@ def script(
         example_inputs: as ``torch.jit.script`` takes it.
         autocast (torch.autocast | Callable | None): a scope to put around the function, or around
             the module's ``forward``; also what ``jit_amp.get_autocast`` returned.
+        precision (Precision | str | os.PathLike | None): what ``jit_amp.tune`` found for the
+            module, or the file of its ``to_json``. Its units stay in float32; where the module had
+            no scopes, the scope is put around it. What ``torch.jit.save`` writes of the result
+            does not know it: ``jit_amp.freeze`` makes a file that does.
 
     Returns:
         ScriptFunction | ScriptModule: its parameters and buffers are the very tensors of ``obj``.
@@ -130,10 +142,14 @@ def script(
     Raises:
         AutocastError: a scope that cannot be known when compiling; the text has the line.
         TypeError: ``autocast`` is no autocast scope; or ``obj`` is no function and no module, or an
-            object of a TorchScript class whose methods have scopes.
+            object of a TorchScript class whose methods have scopes; or ``precision`` is no
+            precision, or not given for a module.
+        ValueError: the module has no unit of a name in ``precision``.
         RuntimeError: what ``torch.jit.script`` raises.
     """
     _check.scriptable("script", obj)
+    if precision is not None:
+        return _scripted_with(obj, autocast, _precisions.loaded(precision), _frames_up + 1)
     scopes = _decorated.scopes_of(autocast)
     if optimize is not None:
         warnings.warn("`optimize` is deprecated and does nothing", FutureWarning, stacklevel=2)
@@ -164,6 +180,24 @@ def script(
     elif _C.lower_where_it_is(module):
         return scripted
     return _wrap(_C.lower_module(module), scripted)
+
+
+def _scripted_with(obj: Any, autocast: Any, precision: Precision, frames_up: int) -> Any:
+    """A scripted module of its own, in which what the precision says stays in float32."""
+    _check.module("script: precision", obj)
+    if autocast is not None:
+        raise TypeError("script: autocast and precision: the precision has the scope")
+    around = None
+    if precision.around:
+        around = torch.autocast(precision.device_type, dtype=getattr(torch, precision.dtype))
+    precision.check_units(obj)
+    scripted = script(obj, None, frames_up, autocast=around)
+    if scripted is obj:
+        scripted = _wrap(_C.lower_module(scripted._c), scripted)
+    for path, lines in precision.kept_in_script():
+        owner = functools.reduce(getattr, path.split(".") if path else [], scripted)
+        _ignore.keep_in_float32(owner._c, lines)
+    return scripted
 
 
 def lowered_graph(

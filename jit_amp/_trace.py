@@ -17,7 +17,9 @@ import torch
 from torch.jit import ScriptFunction, ScriptModule, _state
 from torch.jit import _trace as _original
 
-from jit_amp import _C, _check, _decorated
+from jit_amp import _C, _check, _decorated, _float32
+from jit_amp import _precision as _precisions
+from jit_amp._precision import Precision
 from jit_amp._script import lower_types, script
 
 _autocast = torch.amp.autocast_mode.autocast
@@ -41,6 +43,8 @@ def trace(  # type: ignore[overload-overlap]  # a module can be called too
     _compilation_unit: Any = _state._python_cu,
     example_kwarg_inputs: Any = None,
     _store_inputs: bool = True,
+    *,
+    precision: Precision | str | os.PathLike[str] | None = None,
 ) -> ScriptModule: ...
 @overload
 def trace(
@@ -56,6 +60,8 @@ def trace(
     _compilation_unit: Any = _state._python_cu,
     example_kwarg_inputs: Any = None,
     _store_inputs: bool = True,
+    *,
+    precision: Precision | str | os.PathLike[str] | None = None,
 ) -> ScriptFunction[_P, _R]: ...
 def trace(
     func: Any,
@@ -70,6 +76,8 @@ def trace(
     _compilation_unit: Any = _state._python_cu,
     example_kwarg_inputs: Any = None,
     _store_inputs: bool = True,
+    *,
+    precision: Precision | str | os.PathLike[str] | None = None,
 ) -> Any:
     """``torch.jit.trace``, with the autocast scopes in the trace.
 
@@ -94,6 +102,8 @@ def trace(
         _compilation_unit: PyTorch's own.
         _store_inputs: PyTorch's own.
         example_kwarg_inputs (dict | None): the arguments by name, in place of ``example_inputs``.
+        precision (Precision | str | os.PathLike | None): what ``jit_amp.tune`` found for the
+            module, or the file of its ``to_json``: the trace is of the module with that applied.
 
     Returns:
         ScriptFunction | ScriptModule: as ``jit_amp.script`` returns them.
@@ -102,9 +112,27 @@ def trace(
         AutocastError: a scope that cannot be known when compiling, or an operator that ran in an
             autocast state that no ``torch.autocast`` has made; the text has the line.
         TracingCheckError: PyTorch's check found a difference.
-        TypeError: what is no function and no module, or no example.
+        TypeError: what is no function and no module, or no example; ``precision`` is no precision,
+            or not given for a module that was not scripted.
+        ValueError: the module has no unit of a name in ``precision``.
         RuntimeError: what else ``torch.jit.trace`` raises.
     """
+    if precision is not None:
+        with _precisions.loaded(precision).apply(func):
+            return trace(
+                func,
+                example_inputs,
+                optimize,
+                check_trace,
+                check_inputs,
+                check_tolerance,
+                strict,
+                _force_outplace,
+                _module_class,
+                _compilation_unit,
+                example_kwarg_inputs,
+                _store_inputs,
+            )
     if not callable(func):
         raise TypeError(f"trace: {_check.shown(func)} is not a function or an nn.Module")
     if example_inputs is None and example_kwarg_inputs is None:
@@ -336,7 +364,7 @@ def _entering(original: Callable[..., Any]) -> Callable[..., Any]:
         if _is_recording() and (names := _caller(_ENTERS)) and torch._C._is_tracing():
             scope = names["self"]
             number = _C.record_enter(
-                (scope.device, scope.fast_dtype, scope._enabled, None),
+                (scope.device, scope.fast_dtype, scope._enabled and not _float32.is_off(), None),
                 _this_thread.dtype_given.get(scope, True),
                 *_users_line(),
             )

@@ -17,10 +17,19 @@
 
 namespace jit_amp {
 
+// Lines of a source file, from the first to the last. The file is a path, or the end of one.
+struct Lines {
+  std::string file;
+  size_t first;
+  size_t last;
+};
+
 // How something ignores autocast.
 struct Ignoring {
   std::shared_ptr<torch::jit::Graph> pattern;  // enclose's
   bool scopes;                                 // its own as well
+  bool widens = false;                         // and is given float32
+  std::vector<Lines> lines = {};               // not all of it: these lines, also in what it calls
 };
 
 // None makes it heed autocast again. The function is known by its source graph, the method by its

@@ -3,6 +3,7 @@
 #include <ATen/core/jit_type.h>
 
 #include "core/graphs.h"
+#include "passes/source/widen.h"
 
 namespace jit_amp {
 namespace {
@@ -69,11 +70,19 @@ void exit_scope(Node* before, Graph& pattern, Value* object) {
 void enclose(Graph& graph, Graph& pattern, const std::vector<Around>& scopes) {
   Node* const first = *graph.nodes().begin();
   std::vector<Value*> objects;
+  bool widens = false;
   for (const Around& scope : scopes) {
-    objects.push_back(enter_scope(first, pattern, scope));
+    if (scope.device_type == kWidens) {
+      widens = true;
+    } else {
+      objects.push_back(enter_scope(first, pattern, scope));
+    }
   }
   for (auto object = objects.rbegin(); object != objects.rend(); ++object) {
     exit_scope(graph.return_node(), pattern, *object);
+  }
+  if (widens) {
+    widen_inputs(graph);
   }
 }
 

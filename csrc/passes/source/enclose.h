@@ -23,6 +23,9 @@ struct Around {
   std::optional<torch::jit::SourceRange> where = std::nullopt;  // none: where the pattern is
 };
 
+// The device type of what is no scope: the function's inputs are cast to float32 (passes/source/widen.h).
+inline constexpr char kWidens[] = "float32 inputs";
+
 // One scope: makes its object and enters it before a node; returns the object. `pattern` is the
 // graph of a scripted `def f(): with torch.autocast("cpu"): pass`: its nodes are the model for
 // ours.

@@ -14,6 +14,7 @@
 #include "core/graphs.h"
 #include "core/ignored.h"
 #include "passes/source/enclose.h"
+#include "passes/source/widen.h"
 
 namespace jit_amp {
 namespace {
@@ -150,13 +151,24 @@ class Flattener {
     }
     function.ensure_defined();
     auto graph = function.graph()->copy();
+    const auto how = ignored(function, given.empty() ? nullptr : given[0]);
     Modules modules(given);
-    inline_calls(graph->block(), modules);
-    if (const auto how = ignored(function, given.empty() ? nullptr : given[0])) {
+    if (how && !how->lines.empty()) {
+      inline_with_lines(*graph, modules, *how);
+    } else {
+      if (!lines_.empty()) {
+        widen_lines(graph->block(), *pattern_, lines_);
+      }
+      inline_calls(graph->block(), modules);
+    }
+    if (how && how->lines.empty()) {
       if (how->scopes) {
         switch_off_scopes(*graph);
       }
       enclose(*graph, *how->pattern, {{"cpu", std::nullopt, false}, {"cuda", std::nullopt, false}});
+      if (how->widens) {
+        widen_inputs(*graph);
+      }
     }
     open_.erase(key);
     done_.emplace(key, graph);
@@ -165,6 +177,21 @@ class Flattener {
 
  private:
   using Key = std::pair<GraphFunction*, std::vector<const c10::ivalue::Object*>>;
+
+  // Lines that stay in float32 do so in what is called from here, and nowhere else.
+  void inline_with_lines(Graph& graph, Modules& modules, const Ignoring& how) {
+    std::map<Key, std::shared_ptr<Graph>> done;
+    done.swap(done_);
+    auto lines = how.lines;
+    lines.swap(lines_);
+    auto pattern = how.pattern;
+    pattern.swap(pattern_);
+    widen_lines(graph.block(), *pattern_, lines_);
+    inline_calls(graph.block(), modules);
+    done.swap(done_);
+    lines.swap(lines_);
+    pattern.swap(pattern_);
+  }
 
   void inline_calls(Block* block, Modules& modules) {
     std::vector<Node*> nodes(block->nodes().begin(), block->nodes().end());
@@ -226,6 +253,8 @@ class Flattener {
 
   bool is_final_;
   Assigned assigned_;
+  std::vector<Lines> lines_;  // that stay in float32, and enclose's pattern for them
+  std::shared_ptr<Graph> pattern_;
   std::map<Key, std::shared_ptr<Graph>> done_;
   std::set<Key> open_;
 };

@@ -1,0 +1,27 @@
+// widen: what stays in float32 is given float32.
+//
+// A function that runs with autocast off, because a Precision says so, may be called with tensors
+// in bfloat16 and float16. These are cast to float32 before anything else is done, also in tuples,
+// lists and dictionaries; a container is made anew only where something in it is cast. So does
+// jit_amp/_float32.py, `widened`, in eager.
+//
+// Changes source graphs, before their calls are inlined or after.
+#pragma once
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <vector>
+
+#include "core/ignored.h"
+
+namespace jit_amp {
+
+// Casts the inputs of the graph.
+void widen_inputs(torch::jit::Graph& graph);
+
+// Puts a disabled scope around each operator and call in the block that the lines have, and casts
+// what it is given. What writes to a tensor stays as it is. `pattern` is enclose's.
+void widen_lines(torch::jit::Block* block, torch::jit::Graph& pattern,
+                 const std::vector<Lines>& lines);
+
+}  // namespace jit_amp

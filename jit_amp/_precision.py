@@ -1,0 +1,303 @@
+"""jit_amp.Precision: what `tune` finds, and what is done with it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from jit_amp import _check, _float32
+from jit_amp._values import as_json
+
+ROOT = "(the model itself)"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A unit that stays in float32."""
+
+    unit: str
+    why: str
+    error_with: float  # of the result
+    error_without: float  # of the result without this unit
+    work: float  # what it costs: its share of what autocast saves
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A set of units that was tried."""
+
+    units: tuple[str, ...]
+    error: float
+    saved: float  # the share of what autocast saves that is left
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """What low precision does in one unit: its own error, relative to the largest value."""
+
+    unit: str
+    error: float  # infinite where values are beyond the dtype's largest
+    why: str
+    work: float
+
+
+@dataclass(frozen=True)
+class Line:
+    """A source line that runs something in the reduced dtype, or would."""
+
+    file: str
+    line: int
+    units: tuple[str, ...]  # whose code it is
+    stays: bool  # in float32, for some of these
+    names: tuple[str, ...] = ()  # of local variables that are in the reduced dtype there
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Which units of a model stay in float32 under autocast: what ``jit_amp.tune`` returns.
+
+    ``print`` it for a table. ``units`` are names as ``named_modules`` gives them, the model itself
+    being ``""``; or ``file:function``, or ``file:line``, by ``kind``. ``error`` is what the metric
+    gives with these units in float32, and ``error_plain`` with none. ``evaluations`` is how often
+    the metric was evaluated. ``saved`` is the share of what autocast saves that is left. Times
+    differ between machines and calls, so it is counted in the work of operators: floating point
+    operations, and 8 for each element that is read or written. ``around`` is whether the model has
+    no scopes of its own, so that one is put around it. ``finished`` is False where the budget ended
+    the search: the units are then the best that it had found.
+    """
+
+    name: str
+    units: tuple[str, ...]
+    error: float
+    evaluations: int
+    dtype: str
+    device_type: str
+    kind: str
+    around: bool
+    metric: str
+    tolerance: float
+    error_plain: float
+    saved: float
+    finished: bool
+    candidates: int
+    seed: int
+    kept: tuple[Kept, ...] = ()
+    measured: tuple[Measured, ...] = ()
+    sensitivities: tuple[Sensitivity, ...] = ()
+    lines: tuple[Line, ...] = ()
+    torch: str = torch.__version__
+
+    def apply(self, model: nn.Module) -> Applied:
+        """The model with this precision, in eager: to run, or to train.
+
+        Use what is returned as a context, in which every call of the model runs so; or call it in
+        place of the model. Afterwards the model is as it was. Gradients, hooks, ``state_dict`` and
+        the optimizer's parameters are the model's own. Calls of a model that has no scopes run
+        under ``torch.autocast(device_type, dtype)``.
+
+        Args:
+            model: a module with these units. Not one that was scripted: give those
+                ``precision=``.
+
+        Raises:
+            TypeError: ``model`` is no module, or was scripted.
+            ValueError: it has no submodule of such a name.
+        """
+        _check.module("Precision.apply", model)
+        if isinstance(model, torch.jit.ScriptModule):
+            raise TypeError(
+                "Precision.apply takes a module that was not scripted: script it with"
+                " jit_amp.script(model, precision=...)"
+            )
+        self.check_units(model)
+        return Applied(model, self._parts())
+
+    def check_units(self, model: nn.Module) -> None:
+        if self.kind == "module":
+            names = {name for name, _ in model.named_modules(remove_duplicate=False)}
+            if missing := [unit for unit in self.units if unit not in names]:
+                raise ValueError(
+                    f"precision: {type(model).__name__} has no submodule {missing[0]!r}; it was"
+                    f" found for {self.name}"
+                )
+
+    def kept_in_script(self) -> list[tuple[str, list[tuple[str, int, int]]]]:
+        """Paths of submodules; with each the lines that stay in float32, none for all of it.
+
+        Raises:
+            ValueError: lines of a model that has scopes, which are for eager only.
+        """
+        if self.kind == "module":
+            return [(unit, []) for unit in self.units]
+        if not self.around:
+            raise ValueError(
+                f"precision: {self.kind}s of a model that has scopes of its own: use it in eager,"
+                " with Precision.apply, or tune units='module'"
+            )
+        lines = [_float32.lines_of(unit, self.kind) for unit in self.units]
+        return [("", lines)] if lines else []
+
+    def _parts(self) -> _float32.Parts:
+        dtype = getattr(torch, self.dtype)
+        return _float32.Parts(self.kind, self.units, self.device_type, dtype, self.around)
+
+    def to_json(self) -> str:
+        """All of it as JSON; numbers that JSON does not have are ``"NaN"``, ``"Infinity"`` and
+        ``"-Infinity"``."""
+        return as_json(dataclasses.asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Precision:
+        """What ``to_json`` wrote.
+
+        Raises:
+            ValueError: ``text`` is something else.
+        """
+        try:
+            given = json.loads(text)
+            for name, kind in (
+                ("kept", Kept),
+                ("measured", Measured),
+                ("sensitivities", Sensitivity),
+                ("lines", Line),
+            ):
+                given[name] = tuple(_made(kind, each) for each in given[name])
+            made: Precision = _made(cls, given)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                "Precision.from_json: this is not what to_json wrote"
+                f" ({type(error).__name__}: {error})"
+            ) from error
+        return made
+
+    def to_code(self, model: nn.Module) -> str:
+        """What a person would write into the model's source, as a diff that ``patch -p0`` applies
+        in the working directory.
+
+        Modules and functions get ``jit_amp.ignore_amp(..., float32=True)``: a module at the end of
+        ``__init__`` of the model's class, a function as a decorator. Lines are put into
+        ``with torch.autocast(..., enabled=False)``, with ``.float()`` where they are given the
+        reduced dtype. The scope around the model is left to you.
+
+        Args:
+            model: the model that it was found for.
+
+        Raises:
+            TypeError: ``model`` is no module.
+            ValueError: it has no such unit; or its class has no source, or no ``__init__`` of its
+                own.
+        """
+        from jit_amp import _patch
+
+        _check.module("Precision.to_code", model)
+        self.check_units(model)
+        return _patch.of(self, model)
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Writes one page that needs no network: the table, the error against the share of the
+        saving, each unit's own error, and the sources with the lines that stay in float32.
+
+        Raises:
+            ImportError: Jinja2 or Pygments is not there: ``pip install jit_amp[explain]``.
+        """
+        try:
+            from jit_amp import _precision_page
+        except ModuleNotFoundError as error:
+            text = f"a page needs {error.name}: pip install jit_amp[explain]"
+            raise ImportError(text) from error
+        Path(path).write_text(_precision_page.render(self), encoding="utf-8")
+
+    def __str__(self) -> str:
+        return _text(self)
+
+
+_NUMBERS = {"error", "tolerance", "error_plain", "saved", "error_with", "error_without", "work"}
+
+
+def _made(kind: Any, given: dict[str, Any]) -> Any:
+    names = {field.name for field in dataclasses.fields(kind)}
+    if unknown := set(given) - names:
+        raise ValueError(f"unknown {sorted(unknown)[0]!r}")
+    values = {
+        name: float(value)
+        if name in _NUMBERS
+        else tuple(value)
+        if isinstance(value, list)
+        else value
+        for name, value in given.items()
+    }
+    return kind(**values)
+
+
+class Applied(contextlib.AbstractContextManager[nn.Module]):
+    """A model that runs with a ``Precision``: a context, or called in place of the model."""
+
+    def __init__(self, model: nn.Module, parts: _float32.Parts) -> None:
+        self._model, self._parts = model, parts
+        self._open: list[contextlib.AbstractContextManager[None]] = []
+
+    def __enter__(self) -> nn.Module:
+        context = _float32.applied(self._model, self._parts)
+        context.__enter__()
+        self._open.append(context)
+        return self._model
+
+    def __exit__(self, *raised: Any) -> None:
+        self._open.pop().__exit__(*raised)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with self:
+            return self._model(*args, **kwargs)
+
+
+def shown(unit: str) -> str:
+    return unit or ROOT
+
+
+def _text(p: Precision) -> str:
+    what = {"module": "modules", "function": "functions", "line": "lines"}[p.kind]
+    lines = [
+        f"{p.name} in {p.dtype} on {p.device_type}: {len(p.units)} of {p.candidates} {what} stay in"
+        " float32",
+        f"{p.metric}: {p.error:.3g}, tolerance {p.tolerance:.3g}, {p.error_plain:.3g} without;"
+        f" {p.saved:.1%} of autocast's saving is kept; {p.evaluations} evaluations",
+    ]
+    if not p.finished:
+        lines.append("stopped at the budget: the best that was found until then")
+    if p.kept:
+        rows = [("unit", "why it stays", "error with", "without it", "costs")]
+        rows += [
+            (
+                shown(each.unit),
+                each.why,
+                f"{each.error_with:.3g}",
+                f"{each.error_without:.3g}",
+                f"{each.work:.1%}",
+            )
+            for each in p.kept
+        ]
+        widths = [max(len(row[i]) for row in rows) for i in range(5)]
+        lines.append("")
+        for row in rows:
+            cells = [
+                cell.ljust(width) if i < 2 else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def loaded(value: Any) -> Precision:
+    """The ``precision`` argument: a ``Precision``, or the path of the file of its JSON."""
+    if isinstance(value, (str, os.PathLike)):
+        return Precision.from_json(Path(value).read_text(encoding="utf-8"))
+    _check.instance("precision", value, Precision, "what jit_amp.tune returned, or its file")
+    return value  # type: ignore[no-any-return]

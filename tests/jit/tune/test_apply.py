@@ -1,0 +1,258 @@
+"""A precision in eager, in a script, in a trace and in an artefact: the same dtypes and values."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import jit_amp
+
+from ..support import assert_same
+from . import planted
+
+F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
+
+
+def precision(units: tuple[str, ...], dtype: str = "bfloat16", **more: Any) -> jit_amp.Precision:
+    given = {
+        "name": "Net",
+        "units": units,
+        "error": 0.0,
+        "evaluations": 0,
+        "dtype": dtype,
+        "device_type": "cpu",
+        "kind": "module",
+        "around": True,
+        "metric": "",
+        "tolerance": 0.0,
+        "error_plain": 0.0,
+        "saved": 1.0,
+        "finished": True,
+        "candidates": 0,
+        "seed": 0,
+    }
+    return jit_amp.Precision(**(given | more))
+
+
+class Inner(nn.Module):
+    """Takes tensors in all that can hold them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(
+        self,
+        x: Tensor,
+        several: list[Tensor],
+        named: dict[str, Tensor],
+        pair: tuple[Tensor, int],
+        maybe: Tensor | None = None,
+    ):
+        y = self.linear(x)
+        for each in several:
+            y = y + each * each
+        y = y * named["a"] + pair[0] * pair[1]
+        if maybe is not None:
+            y = y - maybe * maybe
+        return y
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.inner = Inner()
+        self.again = Inner()
+        self.last = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
+
+    def forward(self, x: Tensor):
+        x = self.first(x)
+        y = self.inner(x, [x, x + 1.0], {"a": x * 2.0}, (x, 2), x)
+        z = self.again(x, [x], {"a": x}, (x, 3))
+        return self.last(y), self.last(z), y, z
+
+
+class Scoped(nn.Module):
+    """The same with scopes of its own, one of them in a part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.block = nn.Linear(4, 4), ScopedBlock()
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            x = self.first(x)
+            y = self.block(x)
+            return x, y, torch.mm(y, y.t())
+
+
+class ScopedBlock(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.linear(x) * 2.0
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+CASES = [
+    *[
+        (Net, units, True, dtype)
+        for units in [(), ("inner",), ("inner.linear", "last.0"), ("last",), ("",)]
+        for dtype in ["bfloat16", "float16"]
+    ],
+    *[
+        (Scoped, units, False, "bfloat16")
+        for units in [("block",), ("first",), ("",), ("block.linear",)]
+    ],
+]
+
+
+@pytest.mark.parametrize(("model", "units", "around", "dtype"), CASES)
+def test_all_ways_agree(model: Any, units: tuple[str, ...], around: bool, dtype: str) -> None:
+    net, x = model().eval(), torch.randn(3, 4)
+    chosen = precision(units, dtype, around=around)
+    with torch.no_grad():
+        expected = chosen.apply(net)(x)
+        assert all(each.dtype is F32 for each in expected) == (units == ("",))
+        scripted = jit_amp.script(net, precision=chosen)
+        traced = jit_amp.trace(net, (x,), precision=chosen)
+        frozen = jit_amp.freeze(net, example_inputs=(x,), precision=chosen, optimize_numerics=False)
+        for made in scripted, traced, frozen:
+            for call in range(3):
+                assert_same(made(x), expected, f"call {call}")
+        for ambient in (BF16, F16):
+            with torch.autocast("cpu", dtype=ambient):
+                assert_same(scripted(x), chosen.apply(net)(x), f"ambient {ambient}")
+        plain = net(x)
+    assert_same(net(x)[0].detach(), plain[0], "afterwards")
+    assert "forward" not in vars(net) | vars(net.first)
+
+
+def test_another_instance_of_the_class_is_not_kept() -> None:
+    net, x = Net().eval(), torch.randn(3, 4)
+    scripted = jit_amp.script(net, precision=precision(("inner",)))
+    with torch.no_grad():
+        _, _, y, z = scripted(x)
+    assert (y.dtype, z.dtype) == (F32, BF16)
+    other = jit_amp.script(net, precision=precision(()))
+    with torch.no_grad():
+        assert other(x)[2].dtype is BF16 and scripted(x)[2].dtype is F32
+
+
+def test_gradients() -> None:
+    net, x = Net(), torch.randn(3, 4)
+    chosen = precision(("inner", "last.0"))
+    gradients = []
+    for run in chosen.apply(net), jit_amp.script(copy.deepcopy(net), precision=chosen):
+        model = net if run.__class__.__name__ == "Applied" else run
+        sum(each.float().sum() for each in run(x)).backward()
+        gradients.append([each.grad for each in model.parameters()])
+    for eager, scripted in zip(*gradients, strict=True):
+        assert torch.equal(eager, scripted)
+
+
+LINES = {
+    "logits": "(q * self.scale) @ (k * self.scale)",
+    "qkv": "q, k, v = self.qkv(x)",
+    "residual": "return x + self.mlp(x)",
+}
+
+
+def line_of(text: str) -> str:
+    with open(planted.__file__, encoding="utf-8") as file:
+        [number] = [i for i, line in enumerate(file, 1) if text in line]
+    return f"planted.py:{number}"
+
+
+@pytest.mark.parametrize("line", [*LINES])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_line(line: str, dtype: str) -> None:
+    net, x = planted.Transformer([1.0, 1.0]).eval(), torch.randn(2, 4, 16)
+    chosen = precision((line_of(LINES[line]),), dtype, kind="line")
+    with torch.no_grad():
+        expected = chosen.apply(net)(x)
+        without = precision((), dtype).apply(net)(x)
+        assert not torch.equal(expected, without)
+        for made in (
+            jit_amp.script(net, precision=chosen),
+            jit_amp.trace(net, (x,), precision=chosen),
+            jit_amp.freeze(net, example_inputs=(x,), precision=chosen, optimize_numerics=False),
+        ):
+            assert_same(made(x), expected, line)
+
+
+def test_a_function() -> None:
+    net, x = planted.Transformer([1.0, 1.0]).eval(), torch.randn(2, 4, 16)
+    chosen = precision(("planted.py:Attention.forward",), kind="function")
+    modules = precision(("blocks.0.attention", "blocks.1.attention"))
+    with torch.no_grad():
+        expected = modules.apply(net)(x)
+        assert_same(chosen.apply(net)(x), expected, "eager")
+        assert_same(jit_amp.script(net, precision=chosen)(x), expected, "script")
+
+
+def test_what_has_no_such_unit() -> None:
+    net, chosen = Net(), precision(("inner.nothing",))
+    for use in (
+        lambda: chosen.apply(net),
+        lambda: jit_amp.script(net, precision=chosen),
+        lambda: jit_amp.trace(net, (torch.randn(3, 4),), precision=chosen),
+        lambda: jit_amp.freeze(net.eval(), precision=chosen),
+    ):
+        with pytest.raises(ValueError, match=r"Net has no submodule 'inner.nothing'"):
+            use()
+
+
+def test_what_cannot_be() -> None:
+    net, chosen = Net(), precision(("inner",))
+    with pytest.raises(TypeError, match="autocast and precision"):
+        jit_amp.script(net, autocast=torch.autocast("cpu"), precision=chosen)
+    with pytest.raises(TypeError, match="returned, or its file"):
+        jit_amp.script(net, precision=3)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="takes a module"):
+        jit_amp.script(line_of, precision=chosen)
+    with pytest.raises(TypeError, match="was not scripted"):
+        chosen.apply(jit_amp.script(net))
+    lines = dataclasses.replace(chosen, units=("a.py:3",), kind="line", around=False)
+    with pytest.raises(ValueError, match="use it in eager"):
+        jit_amp.script(Scoped(), precision=lines)
+
+
+def test_a_context_undoes_itself_where_the_model_raises() -> None:
+    net, chosen = Net(), precision(("inner",))
+    with pytest.raises(RuntimeError), chosen.apply(net) as same:
+        assert same is net and net(torch.randn(3, 4))[2].dtype is F32
+        net(torch.randn(3, 5))
+    assert "forward" not in vars(net) | vars(net.inner)
+    assert not torch.is_autocast_enabled("cpu")
+    assert net(torch.randn(3, 4))[0].dtype is F32
+
+
+def test_a_module_that_was_scripted_stays_as_it_is() -> None:
+    net, x = Scoped().eval(), torch.randn(3, 4)
+    scripted = jit_amp.script(net)
+    with torch.no_grad():
+        kept = jit_amp.script(scripted, precision=precision(("block",), around=False))
+        assert kept(x)[1].dtype is F32 and scripted(x)[1].dtype is BF16
+
+
+def test_explain_shows_it() -> None:
+    net, x = Net().eval(), torch.randn(3, 4)
+    with torch.no_grad():
+        report = jit_amp.explain(jit_amp.script(net, precision=precision(("inner",))), (x,))
+    rows = {row.module: row for row in report.rows if row.operator == "aten::linear"}
+    assert rows["inner.linear"].precision == "float32"
+    assert rows["again.linear"].precision == "reduced"
