@@ -6,7 +6,7 @@ import inspect
 import keyword
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.fx import traceback as fx_traceback
+from torch.fx.experimental import _config as symbolic_shapes_config
 from torch.jit import ScriptFunction, ScriptModule
 from torch.utils import _pytree as pytree
 
@@ -40,7 +41,8 @@ def export(
     Nothing is frozen: the program's ``state_dict`` is the model's, tensors that are shared stay
     shared, and buffers that the program writes to are buffers. Branches and loops on numbers and
     sizes are followed while it is exported, and torch.export guards what that took for granted; a
-    branch on the value of a tensor becomes ``torch.cond``.
+    branch on the value of a tensor becomes ``torch.cond``. What asks whether gradients are recorded
+    is answered once: export inside ``torch.no_grad()`` what will run inside it.
 
     Args:
         model (nn.Module | Callable | ScriptModule | ScriptFunction | str | Path): a module or
@@ -82,12 +84,17 @@ def export(
         formals = schema.arguments[1:] if scripted is not None else schema.arguments
         _check_arguments(formals, args, named)
         kept = set(model.state_dict()) if isinstance(model, nn.Module) else None
-        wrapped = _Program(graph, scripted, formals, kept)
         shapes = _all_free(args, named, formals) if dynamic_shapes is None else dynamic_shapes
+
+        def traced() -> ExportedProgram:
+            program = _Program(graph, scripted, formals, kept)
+            return torch.export.export(program, args, named, dynamic_shapes=shapes, strict=False)
+
         with fx_traceback.preserve_node_meta():
-            exported = torch.export.export(
-                wrapped, args, named, dynamic_shapes=shapes, strict=False
-            )
+            if dynamic_shapes is None and _has_sizes_of_one((args, named)):
+                exported = _with_ones_free(traced)
+            else:
+                exported = traced()
         if strict:
             exported = torch.export.export(
                 exported.module(), args, named, dynamic_shapes=shapes, strict=True
@@ -153,6 +160,20 @@ def _as(kind: Any, value: Any) -> Any:
     if name == "DictType" and isinstance(value, Mapping):
         return {key: _as(kind.getValueType(), each) for key, each in value.items()}
     return value
+
+
+def _has_sizes_of_one(values: Any) -> bool:
+    return any(isinstance(x, Tensor) and 1 in x.shape for x in pytree.tree_leaves(values))
+
+
+def _with_ones_free(traced: Callable[[], ExportedProgram]) -> ExportedProgram:
+    """torch.export takes a size of one for fixed, unless it is told to reason without looking: then
+    a batch of one is an example of any. Where the program needs to know, it is fixed."""
+    try:
+        with symbolic_shapes_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
+            return traced()
+    except Exception:  # of any class: by torch.export, about what it could not decide
+        return traced()
 
 
 def _all_free(args: tuple[Any, ...], kwargs: dict[str, Any], formals: list[Any]) -> Any:

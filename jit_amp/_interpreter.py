@@ -108,20 +108,22 @@ class Interpreter:
     def __init__(self, graph: torch._C.Graph, holder: Holder) -> None:
         self.graph, self.holder = graph, holder
         self._graphs = [graph]  # nodes belong to their graph, and do not keep it
+        self._last: Step | None = None
         self.code = self._compiled(graph)
 
     def __call__(self, arguments: Sequence[Any]) -> Any:
         self._written: dict[str, Any] = {}
         self._read: dict[str, torch._C.Node] = {}
-        self._kept: dict[str, Any] = {}
+        self._kept: dict[str, tuple[Any, Any]] = {}
         self._numbers: dict[int, tuple[Tensor, Any]] = {}
         values = [Submodule("")] if self.holder.module is not None else []
         frame: Frame = dict(zip(self.code.parameters, [*values, *arguments], strict=True))
         results = self._run(self.code, frame)
+        for path, (value, before) in self._kept.items():
+            if not _is_same(pytree.tree_flatten(value), before):  # a list that has grown
+                _C.refuse_export(self._read[path], 503, [path])
         result = results[0] if len(results) == 1 else tuple(results)
-        if isinstance(result, Truth):
-            result = self._forced(result)
-        return result
+        return self._forced(result) if isinstance(result, Truth) else result
 
     # From nodes to steps.
 
@@ -187,7 +189,7 @@ class Interpreter:
 
     def _unknown(self, step: Step) -> Callable[..., Any]:
         def run(*_: Any) -> NoReturn:
-            _C.refuse_export(step.node, 505, [step.node.kind(), ""])
+            self._refuse(step, 505, [step.node.kind(), ""])
 
         return run
 
@@ -203,7 +205,9 @@ class Interpreter:
                 operands = [
                     self._forced(each) if isinstance(each, Truth) else each for each in operands
                 ]
-            fx_traceback.set_stack_trace([step.trace])
+            if step.trace:
+                self._last = step
+                fx_traceback.set_stack_trace([step.trace])
             try:
                 made = step.run(frame, *operands)
             except (_C.AutocastError, Raised, MemoryError):
@@ -216,18 +220,23 @@ class Interpreter:
                 frame.update(zip(step.outputs, made, strict=True))
         return [frame[number] for number in code.results]
 
+    def _refuse(self, step: Step, code: int, arguments: list[str]) -> NoReturn:
+        """At the step's line; or at the last one before it that a user wrote."""
+        shown = self._last if self._last and not step.trace else step
+        _C.refuse_export(shown.node, code, arguments)
+
     def _failed(self, step: Step, error: Exception) -> NoReturn:
         said = str(error).strip().splitlines()
         first = said[0] if said else type(error).__name__
         name = type(error).__name__
         if isinstance(error, GuardOnDataDependentSymNode):
-            _C.refuse_export(
-                step.node,
+            self._refuse(
+                step,
                 504,
                 ["a decision that depends on the values of tensors, while the program is exported"],
             )
-        if isinstance(error, NotImplementedError) or name in _UNSUPPORTED:
-            _C.refuse_export(step.node, 505, [step.node.kind(), f" ({name}: {first})"])
+        if not isinstance(error, _OF_THE_PROGRAM) or name in _UNSUPPORTED:
+            self._refuse(step, 505, [step.node.kind(), f" ({name}: {first})"])
         is_told = hasattr(error, "__notes__") or not hasattr(error, "add_note")  # Python 3.10
         if step.trace and not is_told:
             error.add_note(f"while the program is exported, at\n{step.trace}")
@@ -278,8 +287,9 @@ class Interpreter:
                 return self.holder.tensor(path)
             self._read.setdefault(path, step.node)
             if path not in self._kept:
-                self._kept[path] = self.holder.with_own_tensors(_own(self.holder.attribute(path)))
-            return self._kept[path]
+                value = self.holder.with_own_tensors(_own(self.holder.attribute(path)))
+                self._kept[path] = value, pytree.tree_flatten(value)
+            return self._kept[path][0]
 
         return run
 
@@ -288,6 +298,8 @@ class Interpreter:
 
         def run(_: Frame, owner: Any, value: Any) -> None:
             if isinstance(owner, Object):
+                if owner.source is not None:  # of the module
+                    self._refuse(step, 503, [name])
                 owner.fields[name] = value
                 return
             path = owner.child(name)
@@ -300,7 +312,7 @@ class Interpreter:
                     self.holder.assign(path, value)
                     return
             if path in self._read or self.holder.is_tensor(path):
-                _C.refuse_export(step.node, 503, [path])
+                self._refuse(step, 503, [path])
             self._written[path] = value
 
         return run
@@ -346,7 +358,7 @@ class Interpreter:
         def run(_: Frame, x: Tensor, dim: Any, kind: Any) -> Any:
             if known := self._numbers.get(id(x)):
                 return known[1]
-            _C.refuse_export(step.node, 504, ["the values of a tensor as a list"])
+            self._refuse(step, 504, ["the values of a tensor as a list"])
 
         return run
 
@@ -457,7 +469,7 @@ class Interpreter:
                 most = self._decided(step, most, int)
             while turn < most and self._decided(step, goes_on, bool):
                 if turn == MAX_STEPS:
-                    _C.refuse_export(step.node, 502, [])
+                    self._refuse(step, 502, [])
                 frame.update(zip(body.parameters, [turn, *values], strict=True))
                 goes_on, *values = self._run(body, frame)
                 turn += 1
@@ -468,11 +480,11 @@ class Interpreter:
     def _decided(self, step: Step, value: Any, kind: type) -> Any:
         """A number that a loop needs. A size becomes fixed by it."""
         if isinstance(value, Truth):
-            _C.refuse_export(step.node, 502, [])
+            self._refuse(step, 502, [])
         try:
             return kind(value)
         except GuardOnDataDependentSymNode:
-            _C.refuse_export(step.node, 502, [])
+            self._refuse(step, 502, [])
 
     def _prim_If(self, step: Step, blocks: list[Code]) -> Callable[..., Any]:
         step.takes_truth = True
@@ -550,7 +562,7 @@ class Interpreter:
                     raise TypeError("a side writes to an attribute")
                 self._written, self._kept, self._numbers = before
                 after, of_after = pytree.tree_flatten({number: inside[number] for number in outer})
-                if of_after != spec or any(x is not y for x, y in zip(after, own, strict=True)):
+                if not _is_same((after, of_after), (own, spec)):
                     raise TypeError("a side changes a list or dictionary")
                 values = [self._forced(v) if isinstance(v, Truth) else v for v in values]
                 results, of = pytree.tree_flatten(values)
@@ -574,10 +586,10 @@ class Interpreter:
             raise
         except Exception as error:
             said = str(error).strip().splitlines() or [""]
-            _C.refuse_export(step.node, 501, [f"{type(error).__name__}: {said[0]}"])
+            self._refuse(step, 501, [f"{type(error).__name__}: {said[0]}"])
         (of, plain), (of_other, plain_other) = shapes[-2:]
         if of != of_other or plain != plain_other:
-            _C.refuse_export(step.node, 501, ["its sides give other numbers, or lists of others"])
+            self._refuse(step, 501, ["its sides give other numbers, or lists of others"])
         moved_results = iter(made)
         results = [next(moved_results) if each is _MOVED else each for each in plain]
         values: list[Any] = pytree.tree_unflatten(results, of)
@@ -651,7 +663,7 @@ class Interpreter:
                 if operands[2 * i] and _C.policy_of(inner, device) != "untouched":
                     tensors = [x for x in pytree.tree_leaves(given) if isinstance(x, Tensor)]
                     if any(x.device.type == device for x in tensors):
-                        _C.refuse_export(step.node, 301, [inner.kind(), device, ""])
+                        self._refuse(step, 301, [inner.kind(), device, ""])
             results = self._run(code, dict(zip(code.parameters, given, strict=True)))
             return results[0] if len(results) == 1 else results
 
@@ -660,7 +672,11 @@ class Interpreter:
     _jit_amp_scoped_effect = _jit_amp_scoped
 
 
+# What an operator raises for operands that it does not take. Other errors, such as a TypeError of
+# PyTorch's code for tensors without values, say that it cannot be exported.
+_OF_THE_PROGRAM = (RuntimeError, ValueError, IndexError, KeyError)
 _UNSUPPORTED = (
+    "NotImplementedError",
     "UnsupportedOperatorException",
     "UnsupportedFakeTensorException",
     "DynamicOutputShapeException",
@@ -734,6 +750,14 @@ _MOVED = object()
 def _is_moved(value: Any) -> bool:
     """Whether it is a result of ``torch.cond``; other values have to be equal on both sides."""
     return isinstance(value, (Tensor, SymInt))
+
+
+def _is_same(a: tuple[list[Any], Any], b: tuple[list[Any], Any]) -> bool:
+    """Whether two flattened values have the same tensors and equal numbers."""
+    return a[1] == b[1] and all(
+        x is y or (not isinstance(x, Tensor) and not isinstance(y, Tensor) and x == y)
+        for x, y in zip(a[0], b[0], strict=True)
+    )
 
 
 def _storage(x: Tensor) -> int:

@@ -377,6 +377,8 @@ PLAIN: dict[str, Callable[..., Any]] = {
     "aten::__derive_index": lambda index, start, step: start + index * step,
     "prim::rangelist": lambda n: list(range(n)),
     "aten::str": str,
+    "aten::format": lambda text, *values: text.format(*values),
+    "aten::percentFormat": lambda text, *values: text % values,
     "aten::device": _device,
     # Lists, dictionaries and texts.
     "aten::len": len,

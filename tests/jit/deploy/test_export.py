@@ -281,6 +281,15 @@ def test_sizes_are_given_as_torch_export_takes_them() -> None:
             program.module()(wrong)
 
 
+def test_a_size_of_one_in_the_example_stays_free() -> None:
+    model = Conv().eval()
+    program = jit_amp.export(model, (torch.randn(1, 3, 8, 8),))
+    with torch.no_grad():
+        for size in ((1, 3, 8, 8), (3, 3, 8, 8), (1, 3, 9, 12)):
+            x = torch.randn(size)
+            assert_same(program.module()(x), model(x), str(size))
+
+
 def test_strict() -> None:
     model, [first, second] = Conv().eval(), CASES["conv"][1]
     program = jit_amp.export(model, first, strict=True)
@@ -387,6 +396,16 @@ class Counting(nn.Module):
         return x * self.calls
 
 
+class Growing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: List[int] = [1]  # noqa: UP006
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.append(2)
+        return x * len(self.seen)
+
+
 class Appending(nn.Module):
     def forward(self, x: Tensor) -> List[Tensor]:  # noqa: UP006
         found = [x]
@@ -413,6 +432,7 @@ class Opaque(nn.Module):
         (Halving(), 502, "while bool"),
         (Dtypes(), 501, "if x.sum() > 0"),
         (Counting(), 503, "self.calls = self.calls + 1"),
+        (Growing(), 503, "self.seen.append(2)"),
         (Appending(), 501, "if x.sum() > 0"),
         (Asking(), 504, "x[0].tolist()"),
         (Opaque(), 301, "torch._euclidean_dist"),
