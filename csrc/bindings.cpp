@@ -23,6 +23,7 @@
 #include "pipelines/alone.h"
 #include "runtime/attach.h"
 #include "runtime/explain.h"
+#include "runtime/export.h"
 #include "runtime/freeze.h"
 #include "runtime/program.h"
 #include "runtime/record.h"
@@ -331,6 +332,34 @@ PYBIND11_MODULE(_C, m) {
     return warning_in_python(
         [&] { return jit_amp::known_graph(module, stacks_of(module, examples)); });
   });
+  m.def("interpretable_graph", [](const StrongFunctionPtr& function) {
+    return warning_in_python([&] {
+      return jit_amp::interpretable_graph(torch::jit::toGraphFunction(*function.function_),
+                                          nullptr);
+    });
+  });
+  m.def("interpretable_graph", [](const Module& module, const std::string& method) {
+    auto& function = torch::jit::toGraphFunction(module.get_method(method).function());
+    return warning_in_python(
+        [&] { return jit_amp::interpretable_graph(function, module._ivalue()); });
+  });
+  m.def("hidden_graph", &jit_amp::hidden_graph);
+  // What autocast for the device does to the node's operator, where it is on.
+  m.def("policy_of", [](const torch::jit::Node* node, const std::string& device) {
+    return jit_amp::name_of(jit_amp::policy_of(node, c10::Device(device).type()));
+  });
+  m.def("refuse_export",
+        [](const torch::jit::Node* node, int code, const std::vector<std::string>& arguments) {
+          using jit_amp::Refusal;
+          for (const Refusal refusal :
+               {Refusal::not_exportable, Refusal::branch_on_tensor, Refusal::loop_on_tensor,
+                Refusal::kept_attribute, Refusal::value_needed, Refusal::unexportable_operator}) {
+            if (jit_amp::refusal_texts()[static_cast<size_t>(refusal)].code == code) {
+              throw jit_amp::refusal(refusal, node, arguments);
+            }
+          }
+          throw py::value_error("no refusal of an export has this code");
+        });
   m.def("enclosed_function",
         [](const StrongFunctionPtr& function, const std::shared_ptr<torch::jit::Graph>& pattern,
            const std::vector<Scope>& scopes) {

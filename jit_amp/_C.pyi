@@ -2,7 +2,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from torch import Tensor
-from torch._C import Graph, ScriptModule
+from torch._C import Graph, Node, ScriptModule
 
 # device_type, dtype, enabled, cache_enabled
 _Scope = tuple[str, Any, bool, bool | None]
@@ -106,3 +106,7 @@ def explain_method(
 def explain_function(
     function: Any, runs: list[tuple[Any, ...]], numerics: bool, gradients: bool
 ) -> tuple[list[dict[str, Any]], list[str]]: ...
+def interpretable_graph(program: Any, method: str = ...) -> Graph: ...
+def hidden_graph(node: Node) -> Graph | None: ...
+def policy_of(node: Node, device: str) -> str: ...
+def refuse_export(node: Node, code: int, arguments: list[str]) -> NoReturn: ...

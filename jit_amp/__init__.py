@@ -5,6 +5,7 @@ from jit_amp import policy
 from jit_amp._C import AutocastError
 from jit_amp._decorated import get_autocast
 from jit_amp._explain import explain
+from jit_amp._export import export
 from jit_amp._freeze import facts, freeze, optimize_for_inference
 from jit_amp._ignore import ignore_amp
 from jit_amp._install import install, uninstall
@@ -21,6 +22,7 @@ __all__ = [
     "Report",
     "__version__",
     "explain",
+    "export",
     "facts",
     "freeze",
     "get_autocast",

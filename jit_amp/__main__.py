@@ -1,7 +1,8 @@
 """The command line: ``jit-amp`` or ``python -m jit_amp``.
 
-A model is a TorchScript file, or ``package.module:name`` of a module, of a function, or of a class
-or factory that is called without arguments and gives one; ``path/file.py:name`` names a file.
+A model is a TorchScript file, for ``verify`` one of another format too, or ``package.module:name``
+of a module, of a function, or of a class or factory that is called without arguments and gives one;
+``path/file.py:name`` names a file.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import torch
 from torch import Tensor, nn
 
 import jit_amp
-from jit_amp import _C, _check, _errors_command, _verdict, policy
+from jit_amp import _C, _check, _errors_command, _formats, _verdict, policy
 from jit_amp._environment import environment
 from jit_amp._explain import place_of
 from jit_amp._report import Place, Report
@@ -424,6 +425,26 @@ def _reference(given: argparse.Namespace, model: Any, inputs: tuple[Any, ...]) -
         raise Mistaken(f"--against {given.against}: {error}") from error
 
 
+def run_export(given: argparse.Namespace) -> int:
+    [model], inputs = _loaded(given, given.model)
+    with _step("exporting"), _mistaken_if_refused():
+        scoped = _scoped(model, given.autocast, given.device)
+        program = jit_amp.export(scoped, inputs, strict=given.strict)
+    with _step("saving"):
+        torch.export.save(program, given.output)
+    operators = sorted({str(node.target) for node in program.graph.nodes if _is_operator(node)})
+    size = given.output.stat().st_size
+    text = f"{given.output}: {size / 1e6:.1f} MB, {len(operators)} kinds of operators"
+    if given.json:
+        text = as_json({"output": str(given.output), "bytes": size, "operators": operators})
+    _print(given, text)
+    return 0
+
+
+def _is_operator(node: torch.fx.Node) -> bool:
+    return node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
+
+
 def run_freeze(given: argparse.Namespace) -> int:
     if given.precision and given.autocast:
         raise Mistaken("--autocast and --precision: the precision has the scope")
@@ -531,6 +552,27 @@ def _steps_apart(a: Tensor, b: Tensor) -> float:
     return (x - y).abs().max().item() / max(scale, 1e-30) / torch.finfo(a.dtype).eps
 
 
+def _callable_of(name: str, device: str) -> Any:
+    """A model, or what runs a file of another format."""
+    if not (_is_file(name) and Path(name).suffix in _formats.NEEDS):
+        return _on(model_of(name), device)
+    try:
+        run, is_flat = _formats.load(name)
+    except (ImportError, ValueError) as error:
+        raise Mistaken(str(error)) from error
+    return _Foreign(run, is_flat)
+
+
+class _Foreign:
+    """A model of another format. ``is_flat``: it gives a list of tensors in any case."""
+
+    def __init__(self, run: Callable[..., Any], is_flat: bool) -> None:
+        self.run, self.is_flat = run, is_flat
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.run(*arguments)
+
+
 def _forms(model: Any, name: str, plain: bool) -> Iterator[tuple[str, Any]]:
     """The model, and what is saved and loaded of it."""
     yield name, model
@@ -549,7 +591,12 @@ def _forms(model: Any, name: str, plain: bool) -> Iterator[tuple[str, Any]]:
 
 
 def run_verify(given: argparse.Namespace) -> int:
-    [first, second], inputs = _loaded(given, given.first, given.second)
+    with _step("loading"):
+        first, *others = (_callable_of(n, given.device) for n in (given.first, *given.second))
+        inputs = inputs_of(given.input, given.device)
+        for name, model in zip((given.first, *given.second), (first, *others), strict=True):
+            if not isinstance(model, _Foreign):
+                _check_call(name, model, "forward", inputs)
     rows: list[dict[str, Any]] = []
     with torch.no_grad():
         scope: Any = contextlib.nullcontext()
@@ -557,21 +604,27 @@ def run_verify(given: argparse.Namespace) -> int:
             scope = torch.autocast(given.device, dtype=_DTYPES[given.autocast])
         with _step(given.first), scope:
             expected = list(leaves(first(*fresh(inputs)), "output"))
-        for form, called in _forms(second, given.second, given.plain):
+        named = zip(given.second, others, strict=True)
+        for form, called in (each for n, m in named for each in _forms(m, n, given.plain)):
             for call in range(3):
                 with _step(f"{form}, call {call + 1}"):
                     actual = list(leaves(called(*fresh(inputs)), "output"))
+                if isinstance(called, _Foreign) and called.is_flat and len(actual) == len(expected):
+                    actual = [(path, b) for (path, _), (_, b) in zip(expected, actual, strict=True)]
                 if [path for path, _ in actual] != [path for path, _ in expected]:
                     why = f"{[p for p, _ in expected]} and {[p for p, _ in actual]}"
                     rows.append({"output": "output", "agrees": False, "off": 0.0, "why": why})
+                    rows[-1] |= {"form": form, "call": call + 1}
                     continue
                 for (path, a), (_, b) in zip(expected, actual, strict=True):
                     rows.append(
                         {**_compared(path, a, b, given.steps), "form": form, "call": call + 1}
                     )
-    worst = max(rows, key=lambda row: (not row["agrees"], row["off"]), default=None)
+    ordered = sorted(rows, key=lambda row: (row["agrees"], -row["off"]))
+    worst = ordered[0] if rows else None
+    lines = {path: at for m in (first, *others) for path, at in _lines_of_outputs(m).items()}
     if worst:
-        place = _lines_of_outputs(second).get(worst["output"])
+        place = lines.get(worst["output"])
         worst["line"] = str(place) if place else None
     wrong = [row for row in rows if not row["agrees"]]
     if given.json:
@@ -581,7 +634,24 @@ def run_verify(given: argparse.Namespace) -> int:
         if worst and (wrong or worst["off"]):
             made_in = f", made in {place}: {place.text}" if place else ""
             print(f"worst: {worst['output']} of {worst.get('form', '')}: {worst['why']}{made_in}")
+        if len(others) > 1:
+            print(_table_of_forms(ordered))
     return 1 if wrong else 0
+
+
+def _table_of_forms(rows: list[dict[str, Any]]) -> str:
+    """A line for each form, with its worst output; the worst form first."""
+    worst: dict[str, dict[str, Any]] = {}
+    for row in rows:  # sorted
+        worst.setdefault(row["form"], row)
+    lines = [("form", "agrees", "worst output", "")]
+    for form, row in worst.items():
+        lines.append((form, "yes" if row["agrees"] else "no", row["output"], row["why"] or "equal"))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
 
 
 def _lines_of_outputs(model: Any) -> dict[str, Place]:
@@ -691,7 +761,9 @@ def _parser() -> argparse.ArgumentParser:
         return made
 
     def takes_inputs(made: Any) -> None:
-        made.add_argument("--input", action="append", default=[], help=INPUT_HELP)
+        made.add_argument(
+            "--input", "--inputs", action="append", default=[], metavar="INPUT", help=INPUT_HELP
+        )
         made.add_argument(
             "--device", default="cpu", help="where it runs, such as cuda; cpu if not given"
         )
@@ -727,7 +799,7 @@ def _parser() -> argparse.ArgumentParser:
     made = command("freeze", run_freeze, "an artefact of stock operators")
     made.add_argument("model", help=MODEL_HELP)
     takes_inputs(made)
-    made.add_argument("--output", type=Path, required=True, help="the file to write")
+    made.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
     made.add_argument(
         "--target",
         choices=["portable", "server"],
@@ -742,7 +814,7 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     made = command("tune", run_tune, "the fewest units that have to stay in float32")
-    made.add_argument("model")
+    made.add_argument("model", help=MODEL_HELP)
     made.add_argument("--data", help="batches: file.py:name of what has them, or of what makes it")
     made.add_argument("--input", action="append", default=[], help=INPUT_HELP)
     made.add_argument("--device", default="cpu")
@@ -759,9 +831,15 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--code", action="store_true", help="print a diff for the model's source")
     made.set_defaults(autocast=None)
 
-    made = command("verify", run_verify, "whether two models give the same")
+    made = command("export", run_export, "a program of torch.export's, a .pt2 file")
+    made.add_argument("model", help=MODEL_HELP)
+    takes_inputs(made)
+    made.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
+    made.add_argument("--strict", action="store_true", help="traced by TorchDynamo too")
+
+    made = command("verify", run_verify, "whether models give the same, in whatever format")
     made.add_argument("first", help=MODEL_HELP)
-    made.add_argument("second", help="the same")
+    made.add_argument("second", nargs="+", help="the same")
     takes_inputs(made)
     made.add_argument("--plain", action="store_true", help="not what is saved and loaded of it")
     made.add_argument(

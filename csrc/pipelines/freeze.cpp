@@ -172,6 +172,15 @@ const std::vector<Pass>& deciding() {
   return passes;
 }
 
+const std::vector<Pass>& interpreting() {
+  static const auto& passes = *new std::vector<Pass>{
+      {"write_questions", run_write_questions, Phase::lowered, Phase::lowered},
+      {"unmark_loops", run_unmark_loops, Phase::lowered, Phase::exported},
+      {"decompose", run_decompose, Phase::exported, Phase::exported},
+  };
+  return passes;
+}
+
 const std::vector<Pass>& sealing() {
   static const auto& passes = *new std::vector<Pass>{
       {"seal", run_seal, Phase::decided, Phase::sealed, Kind::meaning, For::all, Reads::facts},

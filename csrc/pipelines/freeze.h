@@ -19,4 +19,7 @@ const std::vector<Pass>& deciding();
 // From decided to stock. Reads `inputs`, `facts` and `examples`.
 const std::vector<Pass>& sealing();
 
+// From lowered to exported, for jit_amp.export: composites written out, and nothing else decided.
+const std::vector<Pass>& interpreting();
+
 }  // namespace jit_amp

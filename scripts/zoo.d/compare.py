@@ -7,7 +7,9 @@ import functools
 import gc
 import io
 import re
-from collections.abc import Callable, Iterator
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -18,7 +20,9 @@ from artefact import casts_at_run_time, distance, held_twice, same, within_round
 from catalog import Model, stir
 from stock import Stock
 from torch import Tensor, nn
+from torch.export import Dim
 from torch.jit.mobile import _load_for_lite_interpreter
+from torch.utils import _pytree as pytree
 from ways import Args, scope
 
 import jit_amp
@@ -33,7 +37,11 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 """The frozen forms of a model."""
 
-COLUMNS = ("in process", *FORMS, "installed")
+COLUMNS = ("in process", *FORMS, "export", "installed")
+
+RIVALS = ("converter", "torch.export")
+"""What else makes an ExportedProgram: PyTorch's converter of the artefact "exact, example", and
+torch.export of the eager model, called in a scope."""
 
 Run = Callable[..., Any]
 
@@ -61,8 +69,17 @@ class Call:
     full: Any
 
 
-def compare(model: Model, report: Callable[[str, Any], None]) -> None:
+def compare(
+    model: Model,
+    report: Callable[[str, Any], None],
+    columns: Collection[str] = COLUMNS,
+    with_rivals: bool = False,
+) -> None:
     """Reports what it is "doing", the misses of each form and numbers, as they are known.
+
+    Args:
+        columns: what is compared.
+        with_rivals: whether others' ways to an ExportedProgram are tried too.
 
     Raises:
         Skip: PyTorch cannot make TorchScript of the model, or eager cannot run it.
@@ -87,8 +104,23 @@ def compare(model: Model, report: Callable[[str, Any], None]) -> None:
         except Exception as error:
             report("in process", [asdict(Miss("compile", cause_of(error)))])
         else:
-            report("in process", [asdict(miss) for miss in comparison.of_scripted(scripted)])
+            if "in process" in columns:
+                report("in process", [asdict(miss) for miss in comparison.of_scripted(scripted)])
+            if "export" in columns:
+                report("doing", "export")
+                begin = time.monotonic()
+                report("export", [asdict(miss) for miss in comparison.of_exported(scripted)])
+                report("export: seconds", time.monotonic() - begin)
+            for rival in RIVALS if with_rivals else ():
+                report("doing", rival)
+                begin = time.monotonic()
+                misses = comparison.of_rival(rival, scripted)
+                report(rival, float(not misses))
+                report(f"{rival}: seconds", time.monotonic() - begin)
+                print(model.name, rival, misses[:1] or "right", file=sys.stderr)
             for form, options in FORMS.items():
+                if form not in columns:
+                    continue
                 report("doing", form)
                 exact = not options["optimize_numerics"]
                 target = options.get("target", "portable")
@@ -111,8 +143,9 @@ def compare(model: Model, report: Callable[[str, Any], None]) -> None:
                 del frozen  # a large model's weights fit a few times only
                 gc.collect()
             del scripted
-        report("doing", "installed")
-        report("installed", [asdict(miss) for miss in comparison.of_installed()])
+        if "installed" in columns:
+            report("doing", "installed")
+            report("installed", [asdict(miss) for miss in comparison.of_installed()])
         report("eager: off", comparison.eagers_off())
 
 
@@ -139,6 +172,18 @@ def _calls(eager: nn.Module, model: Model) -> list[Call]:
                 continue
         return calls
     raise Skip(f"eager: {cause_of(reason)}")
+
+
+class InScope(nn.Module):
+    """As torch.export takes an eager model that is called under autocast."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *args: Any) -> Any:
+        with scope():
+            return self.model(*args)
 
 
 class _Comparison:
@@ -180,6 +225,50 @@ class _Comparison:
             own = torch.jit.freeze(self.plain.eval(), optimize_numerics=False)
             misses = self._marked(misses, self._frozen(own, self._full(), exact=True))
         return misses
+
+    def of_exported(self, scripted: Any) -> list[Miss]:
+        def make(program: Any) -> Any:
+            return jit_amp.export(program, copy.deepcopy(self.calls[0].args))
+
+        return self._programs("export", lambda: make(scripted))
+
+    def of_rival(self, rival: str, scripted: Any) -> list[Miss]:
+        args = self.calls[0].args
+
+        def converter() -> Any:
+            from torch._export.converter import TS2EPConverter
+
+            frozen = jit_amp.freeze(
+                scripted, example_inputs=copy.deepcopy(args), optimize_numerics=False
+            )
+            return TS2EPConverter(frozen, copy.deepcopy(args)).convert()
+
+        def of_eager() -> Any:
+            free = pytree.tree_map(
+                lambda x: {i: Dim.AUTO for i in range(x.dim())} if isinstance(x, Tensor) else None,
+                args,
+            )
+            model = InScope(self.eager)
+            return torch.export.export(model, copy.deepcopy(args), dynamic_shapes=(free,))
+
+        return self._programs(rival, converter if rival == "converter" else of_eager)
+
+    def _programs(self, stage: str, make: Callable[[], Any]) -> list[Miss]:
+        """The misses of an ExportedProgram, here and saved and loaded."""
+        try:
+            with torch.set_grad_enabled(self.model.needs_grad):
+                program = make()
+            file = io.BytesIO()
+            torch.export.save(program, file)
+            file.seek(0)
+            loaded = torch.export.load(file).module()
+        except Exception as error:
+            return [Miss(stage, cause_of(error))]
+        return [
+            *self._misses("run", program.module, self.calls[:1], exact=True, times=1),
+            *self._misses("other input", program.module, self.calls[1:], exact=True, times=1),
+            *self._misses("elsewhere", lambda: loaded, self.calls[:1], exact=True, times=1),
+        ]
 
     def of_installed(self) -> list[Miss]:
         """What plain torch.jit does is done installed too: its results, what is saved of it. And

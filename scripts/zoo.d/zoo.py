@@ -20,7 +20,7 @@ warnings.simplefilter("ignore")
 
 import torch  # noqa: E402
 from catalog import LIBRARIES, Model, catalog  # noqa: E402
-from compare import COLUMNS, FORMS, Miss, Skip, cause_of, compare  # noqa: E402
+from compare import COLUMNS, FORMS, RIVALS, Miss, Skip, cause_of, compare  # noqa: E402
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Row:
 
     @property
     def is_right(self) -> bool:
-        return not self.skipped and all(cell(self, form)[0] in "o(" for form in COLUMNS)
+        return not self.skipped and all(cell(self, form)[0] in "o(" for form in self.misses)
 
     def take(self, key: str, value: Any) -> None:
         if key in ("doing", "skipped"):
@@ -51,17 +51,21 @@ class Row:
         """The process ended before its work."""
         if self.doing in COLUMNS:
             self.misses[self.doing] = [asdict(Miss("process", cause))]
+        elif self.doing in RIVALS:
+            self.numbers[self.doing] = 0.0
         else:
             self.skipped = f"{self.doing}: {cause}"
 
 
-def work(model: Model, pipe: Connection, memory: int) -> None:
+def work(
+    model: Model, pipe: Connection, memory: int, forms: list[str] | None, with_rivals: bool
+) -> None:
     """The process of one model."""
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     torch.set_num_threads(1)
     try:
-        compare(model, lambda key, value: pipe.send((key, value)))
+        compare(model, lambda k, v: pipe.send((k, v)), forms or COLUMNS, with_rivals)
     except Skip as reason:
         pipe.send(("skipped", str(reason)))
     except MemoryError as error:
@@ -72,16 +76,17 @@ def work(model: Model, pipe: Connection, memory: int) -> None:
 
 
 class Running:
-    def __init__(self, model: Model, memory: int, limit: float) -> None:
+    def __init__(self, model: Model, options: argparse.Namespace) -> None:
         self.row = Row(model.library, model.name, model.family)
         self.pipe, theirs = multiprocessing.Pipe(duplex=False)
         self.process = multiprocessing.get_context("fork").Process(
-            target=work, args=(model, theirs, memory)
+            target=work,
+            args=(model, theirs, int(options.memory * 2**30), options.form, options.rivals),
         )
         self.process.start()
         theirs.close()
         self.start = time.monotonic()
-        self.end = self.start + limit
+        self.end = self.start + options.seconds
         self.done = False
 
     def read(self) -> bool:
@@ -113,11 +118,11 @@ class Running:
         return True
 
 
-def run(models: list[Model], jobs: int, memory: int, limit: float) -> list[Row]:
+def run(models: list[Model], options: argparse.Namespace) -> list[Row]:
     waiting, running, rows = models[::-1], [], []
     while waiting or running:
-        while waiting and len(running) < jobs:
-            running.append(Running(waiting.pop(), memory, limit))
+        while waiting and len(running) < options.jobs:
+            running.append(Running(waiting.pop(), options))
         wait([one.pipe for one in running], timeout=1)
         for one in [one for one in running if one.read()]:
             running.remove(one)
@@ -187,12 +192,14 @@ def table(rows: list[Row]) -> str:
 
 def overview(rows: list[Row]) -> str:
     """A line per library: the models that PyTorch compiles, and how many are right in each form."""
-    lines = [["library", "models", "compiled", *COLUMNS]]
+    rivals = [rival for rival in RIVALS if any(rival in row.numbers for row in rows)]
+    lines = [["library", "models", "compiled", *COLUMNS, *rivals]]
     for library in dict.fromkeys(row.library for row in rows):
         own = [row for row in rows if row.library == library]
         taken = [row for row in own if not row.skipped]
         right = [sum(cell(row, form)[0] in "o(" for row in taken) for form in COLUMNS]
-        lines.append([library, *map(str, (len(own), len(taken), *right))])
+        others = [sum(row.numbers.get(rival, 0) > 0 for row in taken) for rival in rivals]
+        lines.append([library, *map(str, (len(own), len(taken), *right, *others))])
     return aligned(lines)
 
 
@@ -224,7 +231,7 @@ def of_library(library: str, options: argparse.Namespace) -> list[Row]:
         models = catalog(library, options.models)[: options.limit]
     except Exception as error:
         return [Row(library, "all", "", skipped=f"import: {type(error).__name__}: {error}")]
-    return run(models, options.jobs, int(options.memory * 2**30), options.seconds)
+    return run(models, options)
 
 
 def main() -> int:
@@ -233,6 +240,12 @@ def main() -> int:
         "--library", choices=["all", *LIBRARIES], action="append", help="without it, all"
     )
     parser.add_argument("--models", metavar="GLOB", default="*", help="those whose names match")
+    parser.add_argument(
+        "--form", choices=COLUMNS, action="append", help="what is compared; without it, all"
+    )
+    parser.add_argument(
+        "--rivals", action="store_true", help="other ways to an ExportedProgram too"
+    )
     parser.add_argument("--limit", type=int, metavar="N", help="the first N of each library")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--json", type=Path, metavar="PATH", help="writes everything known there")

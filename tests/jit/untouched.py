@@ -42,6 +42,7 @@ class Changes:
 CHANGES = {
     "script": Changes(),
     "freeze": Changes(),
+    "export": Changes(),
     "facts": Changes(),
     "explain": Changes(),
     "lowered_graph": Changes(),

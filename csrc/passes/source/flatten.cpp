@@ -131,7 +131,7 @@ class Flattener {
  public:
   // `is_final`: the module behind an interface is the one that is there now.
   Flattener(const ObjectPtr& self, bool is_final) : is_final_(is_final) {
-    if (is_final) {
+    if (is_final && self) {
       assigned_ = assigned_attributes(self);
     }
   }

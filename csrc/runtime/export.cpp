@@ -1,0 +1,34 @@
+#include "runtime/export.h"
+
+#include "analysis/hidden_calls.h"
+#include "core/ambient.h"
+#include "core/error.h"
+#include "core/forks.h"
+#include "pipelines/freeze.h"
+#include "pipelines/script.h"
+
+namespace jit_amp {
+
+using namespace torch::jit;
+
+std::shared_ptr<Graph> interpretable_graph(GraphFunction& function, const ObjectPtr& self) {
+  const Suspended ambient;
+  const Turn turn;
+  Context context;
+  context.function = &function;
+  context.self = self;
+  context.product = Product::exported;
+  refusing_unfit_graphs([&] {
+    run_pipeline(flattening(), context);
+    run_pipeline(lowering(), context);
+    run_pipeline(interpreting(), context);
+  });
+  return context.graph;
+}
+
+std::shared_ptr<Graph> hidden_graph(const Node* node) {
+  GraphFunction* callee = hidden_callee(node);
+  return callee ? interpretable_graph(*callee, nullptr) : nullptr;
+}
+
+}  // namespace jit_amp

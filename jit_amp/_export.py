@@ -1,0 +1,278 @@
+"""jit_amp.export: a TorchScript program as an ExportedProgram."""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import re
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+from torch.fx import traceback as fx_traceback
+from torch.fx.experimental import _config as symbolic_shapes_config
+from torch.jit import ScriptFunction, ScriptModule
+from torch.utils import _pytree as pytree
+
+from jit_amp import _C, _check, _kept
+from jit_amp._freeze import _misfit
+from jit_amp._holder import Holder
+from jit_amp._interpreter import Interpreter
+from jit_amp._script import _scripted
+
+
+@_kept.onednn()
+def export(
+    model: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    strict: bool = False,
+) -> ExportedProgram:
+    """Makes a ``torch.export`` program of a TorchScript one, with its autocast scopes resolved.
+
+    The casts are operators of the program, and results are those of eager autocast, bit for bit.
+    Nothing is frozen: the program's ``state_dict`` is the model's, tensors that are shared stay
+    shared, and buffers that the program writes to are buffers. Branches and loops on numbers and
+    sizes are followed while it is exported, and torch.export guards what that took for granted; a
+    branch on the value of a tensor becomes ``torch.cond``. What asks whether gradients are recorded
+    is answered once: export inside ``torch.no_grad()`` what will run inside it.
+
+    Args:
+        model (nn.Module | Callable | ScriptModule | ScriptFunction | str | Path): a module or
+            function, which is scripted first; what ``torch.jit.script``, ``torch.jit.trace``,
+            ``torch.jit.load`` or ``jit_amp.freeze`` returned; or the path of a file that
+            ``torch.jit.save`` wrote. Its source is not needed. It stays as it is.
+        args: example arguments, as a tuple; tensors may stand in lists, tuples and dictionaries.
+            Their dtypes and devices are the program's; values of other types are fixed.
+        kwargs: example arguments by name.
+        dynamic_shapes: which sizes may change, as ``torch.export.export`` takes it. Without it, all
+            that the program does not fix may: a size that a loop is unrolled for is fixed.
+        strict: as ``torch.export.export`` has it: whether the program is traced once more by
+            TorchDynamo.
+
+    Returns:
+        ExportedProgram: of PyTorch's own operators, to save by ``torch.export.save`` and load where
+            jit_amp is not. A NamedTuple that the model returns is a tuple.
+
+    Raises:
+        AutocastError: what cannot be said in an exported program, or a scope that cannot be known;
+            the text has the line.
+        FileNotFoundError: there is no such file.
+        ValueError: a file that is no TorchScript archive.
+        TypeError: arguments that the model does not take; its signature is in the message.
+        RuntimeError: what the program raises for the arguments; a file whose device this machine
+            does not have; or what ``torch.export.export`` raises.
+    """
+    _check.instance("jit_amp.export: args", args, tuple, "a tuple of arguments")
+    named = dict(kwargs or {})
+    program = _program_of(model)
+    scripted = program if isinstance(program, ScriptModule) else None
+    with _ambient_suspended(), _kept.random_state():
+        if scripted is not None:
+            schema = scripted._c._get_method("forward").schema
+            graph = _C.interpretable_graph(scripted._c, "forward")
+        else:
+            schema = program.schema
+            graph = _C.interpretable_graph(program)
+        formals = schema.arguments[1:] if scripted is not None else schema.arguments
+        _check_arguments(formals, args, named)
+        kept = set(model.state_dict()) if isinstance(model, nn.Module) else None
+        shapes = _all_free(args, named, formals) if dynamic_shapes is None else dynamic_shapes
+
+        def traced() -> ExportedProgram:
+            program = _Program(graph, scripted, formals, kept)
+            return torch.export.export(program, args, named, dynamic_shapes=shapes, strict=False)
+
+        with fx_traceback.preserve_node_meta():
+            if dynamic_shapes is None and _has_sizes_of_one((args, named)):
+                exported = _with_ones_free(traced)
+            else:
+                exported = traced()
+        if strict:
+            exported = torch.export.export(
+                exported.module(), args, named, dynamic_shapes=shapes, strict=True
+            )
+    return exported
+
+
+class _Program(nn.Module):
+    """What torch.export is given: the program's tensors, and its interpreter."""
+
+    def __init__(
+        self,
+        graph: torch._C.Graph,
+        module: ScriptModule | None,
+        formals: list[Any],
+        kept: set[str] | None,
+    ) -> None:
+        super().__init__()
+        run = Interpreter(graph, Holder(self, module, graph, kept))
+        if module is not None:
+            self.training = bool(getattr(module, "training", False))
+        signature = _signature(formals)
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            given = [
+                _as(formal.type, value)
+                for formal, value in zip(formals, bound.arguments.values(), strict=True)
+            ]
+            return run(given)
+
+        forward.__signature__ = signature  # type: ignore[attr-defined]
+        self.forward = forward
+
+
+def _signature(formals: list[Any]) -> inspect.Signature:
+    """With names that Python takes; a trace's may be none."""
+    parameters: list[inspect.Parameter] = []
+    taken: set[str] = set()
+    for i, formal in enumerate(formals):
+        name = re.sub(r"\W", "_", formal.name)
+        if not name.isidentifier() or keyword.iskeyword(name) or name in taken:
+            name = f"argument_{i}"
+        taken.add(name)
+        default = formal.default_value if formal.has_default_value() else inspect.Parameter.empty
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        parameters.append(inspect.Parameter(name, kind, default=default))
+    return inspect.Signature(parameters)
+
+
+def _as(kind: Any, value: Any) -> Any:
+    """An argument as a value of the graph: with containers of its own, an int that is a float."""
+    name = kind.kind()
+    if name == "OptionalType":
+        return None if value is None else _as(kind.getElementType(), value)
+    if name == "FloatType" and isinstance(value, int):
+        return float(value)
+    if name == "ListType" and isinstance(value, (list, tuple)):
+        return [_as(kind.getElementType(), each) for each in value]
+    if name == "TupleType" and isinstance(value, (list, tuple)):
+        return tuple(_as(k, each) for k, each in zip(kind.elements(), value, strict=True))
+    if name == "DictType" and isinstance(value, Mapping):
+        return {key: _as(kind.getValueType(), each) for key, each in value.items()}
+    return value
+
+
+def _has_sizes_of_one(values: Any) -> bool:
+    return any(isinstance(x, Tensor) and 1 in x.shape for x in pytree.tree_leaves(values))
+
+
+def _with_ones_free(traced: Callable[[], ExportedProgram]) -> ExportedProgram:
+    """torch.export takes a size of one for fixed, unless it is told to reason without looking: then
+    a batch of one is an example of any. Where the program needs to know, it is fixed."""
+    try:
+        with symbolic_shapes_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
+            return traced()
+    except Exception:  # of any class: by torch.export, about what it could not decide
+        return traced()
+
+
+def _all_free(args: tuple[Any, ...], kwargs: dict[str, Any], formals: list[Any]) -> Any:
+    """Dim.AUTO for each size of each tensor."""
+
+    def free(value: Any) -> Any:
+        return {i: Dim.AUTO for i in range(value.dim())} if isinstance(value, Tensor) else None
+
+    names = list(_signature(formals).parameters)
+    given = dict(zip(names, args, strict=False)) | kwargs
+    return pytree.tree_map(free, given)
+
+
+def _program_of(model: Any) -> Any:
+    if isinstance(model, (str, Path)):
+        return _loaded(Path(model))
+    if isinstance(model, type) and issubclass(model, nn.Module):
+        _check.module("jit_amp.export", model)
+    _check.scriptable("jit_amp.export", model)
+    program = _scripted(model, 1)
+    if not isinstance(program, (ScriptModule, ScriptFunction)):
+        raise TypeError(f"jit_amp.export: {_check.shown(model)} is not a function or an nn.Module")
+    return program
+
+
+def _loaded(path: Path) -> Any:
+    if not path.is_file():
+        what = "a folder" if path.is_dir() else "no such file"
+        raise FileNotFoundError(f"jit_amp.export: {str(path)!r}: {what}")
+    try:
+        if not zipfile.is_zipfile(path):
+            raise RuntimeError("no archive")
+        return torch.jit.load(path)  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        said = str(error)
+        for device in ("CUDA", "MPS", "XPU"):
+            if f"on a {device} device but" in said or f"No {device} GPUs" in said:
+                raise RuntimeError(
+                    f"jit_amp.export: {str(path)!r} is a model on {device}, which this machine "
+                    "does not have: give what torch.jit.load(path, map_location='cpu') returns"
+                ) from error
+        raise ValueError(
+            f"jit_amp.export: {str(path)!r} is no TorchScript file, as torch.jit.save writes it"
+        ) from error
+
+
+def _check_arguments(formals: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    wrong = _misfit(formals, args, kwargs)
+    if not wrong:
+        values = [*args, *(kwargs.get(f.name, f.default_value) for f in formals[len(args) :])]
+        wrong = next(
+            (
+                f"`{formal.name}` is {_check.shown(value)}"
+                for formal, value in zip(formals, values, strict=True)
+                if not _fits(formal.type, value)
+            ),
+            "",
+        )
+    if wrong:
+        takes = ", ".join(
+            f"{f.name}: {f.type.annotation_str}"
+            + (f" = {f.default_value}" if f.has_default_value() else "")
+            for f in formals
+        )
+        raise TypeError(f"jit_amp.export: {wrong}: the model takes ({takes})")
+
+
+def _fits(kind: Any, value: Any) -> bool:
+    name = kind.kind()
+    if name == "OptionalType":
+        return value is None or _fits(kind.getElementType(), value)
+    if name == "TupleType" and isinstance(value, (list, tuple)):
+        return len(value) == len(kind.elements()) and all(map(_fits, kind.elements(), value))
+    if name == "ListType" and isinstance(value, (list, tuple)):
+        return all(_fits(kind.getElementType(), each) for each in value)
+    if name == "DictType" and isinstance(value, Mapping):
+        return all(_fits(kind.getValueType(), each) for each in value.values())
+    plain = {
+        "TensorType": Tensor,
+        "IntType": int,
+        "FloatType": (int, float),
+        "BoolType": bool,
+        "StringType": str,
+        "NoneType": type(None),
+        "TupleType": (),
+        "ListType": (),
+        "DictType": (),
+    }
+    return name not in plain or isinstance(value, plain[name])  # type: ignore[arg-type]
+
+
+@contextmanager
+def _ambient_suspended() -> Iterator[None]:
+    """Autocast off for CPU and CUDA, as the scopes of the program are part of it already."""
+    before = {device: torch.is_autocast_enabled(device) for device in ("cpu", "cuda")}
+    try:
+        for device in before:
+            torch.set_autocast_enabled(device, False)
+        yield
+    finally:
+        for device, enabled in before.items():
+            torch.set_autocast_enabled(device, enabled)

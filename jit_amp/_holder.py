@@ -1,0 +1,178 @@
+"""The tensors of a TorchScript program, in an ``nn.Module`` that torch.export can look into."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.jit import ScriptModule
+
+from jit_amp._explain import place_of
+
+
+def _members(kind: Any, of: Any) -> list[tuple[str, Any]]:
+    members: list[tuple[str, Any]] = kind(of).items()
+    return members
+
+
+class Holder:
+    """Parameters and buffers by the names that they have in the module, the same tensors; shared
+    ones are one. What else is a tensor, an attribute or a constant of the graph, is a buffer that
+    is in no ``state_dict``.
+
+    Args:
+        root: gets them all.
+        module: None for a function.
+        graph: what is run.
+        kept: the names in the module's ``state_dict``.
+    """
+
+    def __init__(
+        self,
+        root: nn.Module,
+        module: ScriptModule | None,
+        graph: torch._C.Graph,
+        kept: set[str] | None = None,
+    ) -> None:
+        self.root, self.module = root, module
+        self._modules: dict[str, Any] = {}
+        self._held: dict[int, Tensor] = {}  # by the tensor that they are, of the program
+        self._tensors: dict[str, tuple[nn.Module, str]] = {}
+        self._constants: dict[int, str] = {}
+        self._alive: list[Any] = []  # what the keys of both are numbers of
+        if module is not None:
+            self._take(module._c, self.root, "", kept)
+            self._take_attributes(graph)
+
+    def _take(self, own: Any, into: nn.Module, path: str, kept: set[str] | None) -> None:
+        self._modules[path] = own
+        self._alive.append(own)
+        start = f"{path}." if path else ""
+        for name, parameter in _members(torch._C.ParameterDict, own):
+            self._register(into, name, start + name, parameter, "parameter")
+        for name, buffer in _members(torch._C.BufferDict, own):
+            is_kept = kept is None or start + name in kept
+            self._register(into, name, start + name, buffer, "buffer" if is_kept else "attribute")
+        for name, inner in _members(torch._C.ModuleDict, own):
+            child = nn.Module()
+            into.add_module(name, child)
+            self._take(inner, child, start + name, kept)
+
+    def _register(self, into: nn.Module, name: str, path: str, tensor: Any, kind: str) -> None:
+        if not isinstance(tensor, Tensor):
+            return
+        self._alive.append(tensor)
+        held = self._held.get(tensor._cdata)
+        if held is None:
+            held = tensor
+            if kind == "parameter" and not isinstance(tensor, nn.Parameter):
+                held = nn.Parameter(tensor, requires_grad=tensor.requires_grad)
+            elif kind != "parameter":
+                held = tensor.detach() if tensor.requires_grad else tensor
+            self._held[tensor._cdata] = held
+        if kind == "parameter":
+            into.register_parameter(name, held)  # type: ignore[arg-type]
+        elif isinstance(held, nn.Parameter):  # an attribute that is a parameter's other name
+            into.register_parameter(name, held)
+        else:
+            into.register_buffer(name, held, persistent=kind == "buffer")
+        self._tensors[path] = into, name
+
+    def _take_attributes(self, graph: torch._C.Graph) -> None:
+        """Tensors that the graph reads of the module, and that are no parameters or buffers."""
+
+        def walk(block: Any, paths: dict[int, str]) -> None:
+            for node in block.nodes():
+                if node.kind() == "prim::fork":
+                    inner = node.g("Subgraph")
+                    known = zip(inner.inputs(), node.inputs(), strict=True)
+                    given = {a.unique(): paths[b.unique()] for a, b in known if b.unique() in paths}
+                    walk(inner, given)
+                for inner in node.blocks():
+                    walk(inner, paths)
+                if node.kind() not in ("prim::GetAttr", "prim::SetAttr"):
+                    continue
+                owner = paths.get(next(node.inputs()).unique())
+                if owner is None:
+                    continue
+                name = node.s("name")
+                path = f"{owner}.{name}" if owner else name
+                if path in self._modules:
+                    paths[node.output().unique()] = path
+                elif path not in self._tensors:
+                    value = self.attribute(path)
+                    self._register(self._container(owner), name, path, value, "attribute")
+
+        walk(graph, {next(graph.inputs()).unique(): ""})
+
+    def _container(self, path: str) -> nn.Module:
+        return self.root.get_submodule(path)
+
+    def hold(self, tensor: Tensor, name: str) -> str:
+        """Takes a constant of the graph; returns what to ask ``tensor`` for."""
+        if known := self._constants.get(tensor._cdata):
+            return known
+        name = re.sub(r"\W", "_", name.removeprefix("self.")).strip("_")
+        name = f"constant_{name}" if not name or name[0].isdigit() else name
+        free = name
+        count = 0
+        while hasattr(self.root, free):
+            count += 1
+            free = f"{name}_{count}"
+        self._register(self.root, free, free, tensor, "attribute")
+        self._constants[tensor._cdata] = free
+        return free
+
+    def is_module(self, path: str) -> bool:
+        return path in self._modules
+
+    def is_tensor(self, path: str) -> bool:
+        return path in self._tensors
+
+    def tensor(self, path: str) -> Tensor:
+        """What stands for the tensor while torch.export looks on."""
+        into, name = self._tensors[path]
+        found: Tensor = getattr(into, name)
+        return found
+
+    def assign(self, path: str, value: Tensor) -> None:
+        into, name = self._tensors[path]
+        setattr(into, name, value)
+
+    def attribute(self, path: str) -> Any:
+        owner, _, name = path.rpartition(".")
+        module = self._modules[owner]
+        return module.getattr(name) if module.hasattr(name) else None
+
+    def with_own_tensors(self, value: Any) -> Any:
+        """A list or dictionary with what stands for its tensors."""
+        if isinstance(value, Tensor):
+            return next((self.tensor(path) for path in self._names_of(value)), value)
+        if isinstance(value, (list, tuple)):
+            return type(value)(self.with_own_tensors(each) for each in value)
+        if isinstance(value, dict):
+            return {key: self.with_own_tensors(each) for key, each in value.items()}
+        return value
+
+    def _names_of(self, tensor: Tensor) -> Iterator[str]:
+        if not hasattr(self, "_paths"):
+            self._paths: dict[int, list[str]] = {}
+            for path, owner in self._modules.items():
+                for kind in (torch._C.ParameterDict, torch._C.BufferDict):
+                    for name, each in _members(kind, owner):
+                        if isinstance(each, Tensor):
+                            full = f"{path}.{name}" if path else name
+                            self._paths.setdefault(each._cdata, []).append(full)
+                            self._alive.append(each)
+        yield from self._paths.get(tensor._cdata, ())
+
+    def trace_of(self, node: torch._C.Node) -> str:
+        """The line of the program, as a traceback has it."""
+        place = place_of(node)
+        if place is None:
+            return ""
+        function = place.function or "forward"
+        return f'  File "{place.file}", line {place.line}, in {function}\n    {place.text}\n'

@@ -1,0 +1,797 @@
+"""A TorchScript graph, run operator by operator in Python while torch.export looks on.
+
+What the graph does with tensors is recorded as PyTorch's own operators. What it does with
+numbers, lists, dictionaries and objects is done here and now; sizes are symbols. A branch on a
+number takes one side, a loop is unrolled. A branch on the value of a tensor becomes ``torch.cond``.
+What cannot be said so is refused at the line of the program: ``csrc/core/refusals.inc``, codes 5xx.
+
+The graph is that of ``csrc/runtime/export.h``: flat, lowered, not frozen. What the dialect's
+operators mean stands in ``csrc/core/dialect.h``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import torch
+from torch import SymBool, SymInt, Tensor
+from torch.fx import traceback as fx_traceback
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.jit._script import RecursiveScriptClass
+from torch.utils import _pytree as pytree
+
+from jit_amp import _C
+from jit_amp._holder import Holder
+from jit_amp._meanings import DTYPE_OF, FORMAT_OF, LAYOUT_OF, NUMBER_OF, OF_TENSORS, PLAIN
+
+Frame = dict[int, Any]  # values by their number in the graph
+MAX_STEPS = 200_000  # of a loop whose end depends on what is known when exporting
+
+
+class Raised(RuntimeError):
+    """What the program itself raises for the given inputs."""
+
+
+class Object:
+    """An object of a TorchScript class."""
+
+    def __init__(self, fields: dict[str, Any] | None = None, source: Any = None) -> None:
+        self.fields, self.source = fields or {}, source
+
+    def get(self, name: str) -> Any:
+        if name not in self.fields and self.source is not None:
+            self.fields[name] = _own(getattr(self.source, name))
+        return self.fields[name]
+
+
+@dataclass(frozen=True)
+class Submodule:
+    """A module of the program, as a value of the graph."""
+
+    path: str
+
+    def child(self, name: str) -> str:
+        return f"{self.path}.{name}" if self.path else name
+
+
+@dataclass
+class Truth:
+    """Whether a tensor of one element, or an expression of such, is not zero: not known."""
+
+    of: Any
+
+
+@dataclass
+class Step:
+    node: torch._C.Node
+    run: Callable[..., Any]
+    inputs: list[int]
+    outputs: list[int]
+    takes_truth: bool = False
+    is_fixed: bool = False
+    """Whether it reads what is there before any branch: attributes and constants."""
+    trace: str = ""
+
+
+@dataclass
+class Code:
+    """A block."""
+
+    parameters: list[int]
+    steps: list[Step] = field(default_factory=list)
+    results: list[int] = field(default_factory=list)
+    blocks: dict[int, list[Code]] = field(default_factory=dict)
+    """Those of the steps, by the step's place."""
+
+    def all_steps(self) -> Iterator[Step]:
+        for i, step in enumerate(self.steps):
+            yield step
+            for block in self.blocks.get(i, ()):
+                yield from block.all_steps()
+
+    def free(self) -> set[int]:
+        """The values that it reads and that are not its own."""
+        read, own = set(self.results), set(self.parameters)
+        for i, step in enumerate(self.steps):
+            read.update(step.inputs)
+            own.update(step.outputs)
+            for block in self.blocks.get(i, ()):
+                read.update(block.free())
+        return read - own
+
+
+class Interpreter:
+    """Runs the graph. ``holder`` has the tensors of the module and of the graph."""
+
+    def __init__(self, graph: torch._C.Graph, holder: Holder) -> None:
+        self.graph, self.holder = graph, holder
+        self._graphs = [graph]  # nodes belong to their graph, and do not keep it
+        self._last: Step | None = None
+        self.code = self._compiled(graph)
+
+    def __call__(self, arguments: Sequence[Any]) -> Any:
+        self._written: dict[str, Any] = {}
+        self._read: dict[str, torch._C.Node] = {}
+        self._kept: dict[str, tuple[Any, Any]] = {}
+        self._numbers: dict[int, tuple[Tensor, Any]] = {}
+        values = [Submodule("")] if self.holder.module is not None else []
+        frame: Frame = dict(zip(self.code.parameters, [*values, *arguments], strict=True))
+        results = self._run(self.code, frame)
+        for path, (value, before) in self._kept.items():
+            if not _is_same(pytree.tree_flatten(value), before):  # a list that has grown
+                _C.refuse_export(self._read[path], 503, [path])
+        result = results[0] if len(results) == 1 else tuple(results)
+        return self._forced(result) if isinstance(result, Truth) else result
+
+    # From nodes to steps.
+
+    def _compiled(self, block: Any) -> Code:
+        code = Code([value.unique() for value in block.inputs()])
+        for node in block.nodes():
+            blocks = [self._compiled(inner) for inner in node.blocks()]
+            if blocks:
+                code.blocks[len(code.steps)] = blocks
+            code.steps.append(self._step(node, blocks))
+        code.results = [value.unique() for value in block.outputs()]
+        return code
+
+    def _step(self, node: torch._C.Node, blocks: list[Code]) -> Step:
+        step = Step(
+            node,
+            _nothing,
+            [value.unique() for value in node.inputs()],
+            [value.unique() for value in node.outputs()],
+            trace=self.holder.trace_of(node),
+        )
+        kind = node.kind()
+        if special := getattr(self, "_" + kind.replace("::", "_"), None):
+            step.run = special(step, blocks)
+        else:
+            step.run = self._operator(step)
+        return step
+
+    def _operator(self, step: Step) -> Callable[..., Any]:
+        node = step.node
+        text = node.schema()
+        if text == "(no schema)":
+            meaning = OF_TENSORS.get(node.kind()) or PLAIN.get(node.kind())
+            return _plainly(meaning) if meaning else self._unknown(step)
+        schema = torch._C.parse_schema(text)
+        full = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
+        meaning = OF_TENSORS.get(full)
+        if meaning is None and not _has_tensors(schema):
+            meaning = PLAIN.get(full) or PLAIN.get(schema.name)
+        if meaning is not None:
+            return _plainly(meaning)
+        operator = _overload(schema)
+        if operator is None:
+            return self._unknown(step)
+        formals = schema.arguments
+        found = ((i, _converter(formal)) for i, formal in enumerate(formals))
+        converts = [(i, convert) for i, convert in found if convert is not None]
+        positional = sum(not formal.kwarg_only for formal in formals)
+        names = [formal.name for formal in formals[positional:]]
+        keeps_results = not any(
+            isinstance(r.type, (torch.IntType, torch.FloatType)) for r in schema.returns
+        )
+
+        def run(_: Frame, *operands: Any) -> Any:
+            given = list(operands)
+            for i, convert in converts:
+                given[i] = convert(given[i])
+            named = dict(zip(names, given[positional:], strict=True))
+            made = operator(*given[:positional], **named)
+            return made if keeps_results else _numbered(made)
+
+        return run
+
+    def _unknown(self, step: Step) -> Callable[..., Any]:
+        def run(*_: Any) -> NoReturn:
+            self._refuse(step, 505, [step.node.kind(), ""])
+
+        return run
+
+    # Running.
+
+    def _run(self, code: Code, frame: Frame, fixed: bool = False) -> list[Any]:
+        """``fixed``: what a branch reads of the module is in the frame."""
+        for step in code.steps:
+            if fixed and step.is_fixed and step.outputs[0] in frame:
+                continue
+            operands = [frame[number] for number in step.inputs]
+            if not step.takes_truth and any(isinstance(each, Truth) for each in operands):
+                operands = [
+                    self._forced(each) if isinstance(each, Truth) else each for each in operands
+                ]
+            if step.trace:
+                self._last = step
+                fx_traceback.set_stack_trace([step.trace])
+            try:
+                made = step.run(frame, *operands)
+            except (_C.AutocastError, Raised, MemoryError):
+                raise
+            except Exception as error:
+                self._failed(step, error)
+            if len(step.outputs) == 1:
+                frame[step.outputs[0]] = made
+            elif step.outputs:
+                frame.update(zip(step.outputs, made, strict=True))
+        return [frame[number] for number in code.results]
+
+    def _refuse(self, step: Step, code: int, arguments: list[str]) -> NoReturn:
+        """At the step's line; or at the last one before it that a user wrote."""
+        shown = self._last if self._last and not step.trace else step
+        _C.refuse_export(shown.node, code, arguments)
+
+    def _failed(self, step: Step, error: Exception) -> NoReturn:
+        said = str(error).strip().splitlines()
+        first = said[0] if said else type(error).__name__
+        name = type(error).__name__
+        if isinstance(error, GuardOnDataDependentSymNode):
+            self._refuse(
+                step,
+                504,
+                ["a decision that depends on the values of tensors, while the program is exported"],
+            )
+        if not isinstance(error, _OF_THE_PROGRAM) or name in _UNSUPPORTED:
+            self._refuse(step, 505, [step.node.kind(), f" ({name}: {first})"])
+        is_told = hasattr(error, "__notes__") or not hasattr(error, "add_note")  # Python 3.10
+        if step.trace and not is_told:
+            error.add_note(f"while the program is exported, at\n{step.trace}")
+        raise error
+
+    def _forced(self, truth: Truth) -> Any:
+        """As a number: a symbol that torch.export makes for a value."""
+        return truth.of.item() != 0 if isinstance(truth.of, Tensor) else truth.of
+
+    # Constants and attributes.
+
+    def _prim_Constant(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        node = step.node
+        value = node.output().toIValue() if node.hasAttributes() else None
+        step.is_fixed = True
+        if isinstance(value, Tensor):
+            name = self.holder.hold(value, node.output().debugName())
+            if value.dim() == 0 and value.device.type == "cpu" and not value.is_complex():
+                number = value.item()
+
+                def run(*_: Any) -> Tensor:
+                    tensor = self.holder.tensor(name)
+                    self._numbers[id(tensor)] = (tensor, number)
+                    return tensor
+
+                return run
+            return lambda *_: self.holder.tensor(name)
+        plain = _own(value)
+        if isinstance(plain, (list, dict)):
+            return lambda *_: _own(value)
+        return lambda *_: plain
+
+    def _prim_GetAttr(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        name = step.node.s("name")
+        step.is_fixed = True
+
+        def run(_: Frame, owner: Any) -> Any:
+            if isinstance(owner, Object):
+                return owner.get(name)
+            if not isinstance(owner, Submodule):
+                return _own(getattr(owner, name))
+            path = owner.child(name)
+            if self.holder.is_module(path):
+                return Submodule(path)
+            if path in self._written:
+                return self._written[path]
+            if self.holder.is_tensor(path):
+                return self.holder.tensor(path)
+            self._read.setdefault(path, step.node)
+            if path not in self._kept:
+                value = self.holder.with_own_tensors(_own(self.holder.attribute(path)))
+                self._kept[path] = value, pytree.tree_flatten(value)
+            return self._kept[path][0]
+
+        return run
+
+    def _prim_SetAttr(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        name = step.node.s("name")
+
+        def run(_: Frame, owner: Any, value: Any) -> None:
+            if isinstance(owner, Object):
+                if owner.source is not None:  # of the module
+                    self._refuse(step, 503, [name])
+                owner.fields[name] = value
+                return
+            path = owner.child(name)
+            if self.holder.is_tensor(path) and isinstance(value, Tensor):
+                before = self.holder.tensor(path)
+                if value is before:  # written in place
+                    return
+                like = (before.dtype, before.device) == (value.dtype, value.device)
+                if like and list(before.shape) == list(value.shape):
+                    self.holder.assign(path, value)
+                    return
+            if path in self._read or self.holder.is_tensor(path):
+                self._refuse(step, 503, [path])
+            self._written[path] = value
+
+        return run
+
+    def _prim_CreateObject(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        return lambda *_: Object()
+
+    # Containers.
+
+    def _prim_ListConstruct(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        return lambda _, *values: list(values)
+
+    def _prim_TupleConstruct(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        return lambda _, *values: values
+
+    def _prim_DictConstruct(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        return lambda _, *values: dict(zip(values[::2], values[1::2], strict=True))
+
+    def _prim_ListUnpack(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        count = len(step.outputs)
+
+        def run(_: Frame, values: Sequence[Any]) -> Any:
+            if len(values) != count:
+                raise ValueError(f"{len(values)} values where {count} are unpacked")
+            return values[0] if count == 1 else values
+
+        return run
+
+    _prim_TupleUnpack = _prim_ListUnpack
+
+    def _prim_TupleSlice(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        begin, end = step.node.i("beg"), step.node.i("end")
+        return lambda _, values: values[begin:end]
+
+    def _prim_Uninitialized(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        return lambda *_: None
+
+    def _prim_isinstance(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        kinds = step.node.tys("types")
+        return lambda _, value: any(_is_of(value, kind) for kind in kinds)
+
+    def _prim_tolist(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        def run(_: Frame, x: Tensor, dim: Any, kind: Any) -> Any:
+            if known := self._numbers.get(id(x)):
+                return known[1]
+            self._refuse(step, 504, ["the values of a tensor as a list"])
+
+        return run
+
+    # Numbers and tensors.
+
+    def _prim_NumToTensor(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        tensor = OF_TENSORS["aten::tensor"]
+
+        def run(_: Frame, number: Any) -> Tensor:
+            made: Tensor = tensor(number)
+            self._numbers[id(made)] = (made, number)
+            return made
+
+        return run
+
+    def _value_of(self, step: Step, convert: Callable[..., Any]) -> Callable[..., Any]:
+        def run(_: Frame, x: Any) -> Any:
+            if not isinstance(x, Tensor):
+                return convert(x)
+            if known := self._numbers.get(id(x)):
+                return convert(known[1])
+            return convert(x.item())
+
+        return run
+
+    def _aten_Int(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        return self._value_of(step, PLAIN["aten::Int"])
+
+    def _aten_Float(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        return self._value_of(step, PLAIN["aten::Float"])
+
+    def _aten_item(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        return self._value_of(step, lambda x: x)
+
+    _aten_IntImplicit = _aten_Int
+    _aten_FloatImplicit = _aten_Float
+    _aten_ScalarImplicit = _aten_item
+
+    def _aten_Bool(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        plain = PLAIN["aten::Bool"]
+
+        def run(_: Frame, x: Any) -> Any:
+            if not isinstance(x, Tensor):
+                return plain(x)
+            if known := self._numbers.get(id(x)):
+                return bool(known[1])
+            constant = getattr(x, "constant", None)
+            return bool(constant) if constant is not None else Truth(x)
+
+        return run
+
+    _aten_is_nonzero = _aten_Bool
+
+    def _aten___not__(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        plain = PLAIN["aten::__not__"]
+        step.takes_truth = True
+
+        def run(_: Frame, x: Any) -> Any:
+            if isinstance(x, Truth) and isinstance(x.of, Tensor):
+                return Truth(torch.ops.aten.logical_not.default(x.of))
+            return plain(x.of if isinstance(x, Truth) else x)
+
+        return run
+
+    # What runs other code.
+
+    def _prim_fork(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        graph = step.node.g("Subgraph")
+        self._graphs.append(graph)
+        code = self._compiled(graph)
+
+        def run(_: Frame, *operands: Any) -> Any:
+            results = self._run(code, dict(zip(code.parameters, operands, strict=True)))
+            return results[0] if len(results) == 1 else tuple(results)
+
+        return run
+
+    def _prim_Enter(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        graph = _C.hidden_graph(step.node)
+        if graph is None:
+            return self._unknown(step)
+        self._graphs.append(graph)
+        code = self._compiled(graph)
+
+        def run(_: Frame, *operands: Any) -> Any:
+            given = [*operands, *[None] * len(code.parameters)][: len(code.parameters)]
+            return self._run(code, dict(zip(code.parameters, given, strict=True)))[0]
+
+        return run
+
+    _prim_Exit = _prim_Enter
+
+    def _prim_RaiseException(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        def run(_: Frame, message: Any, *kind: Any) -> NoReturn:
+            where = f"\n{step.trace}" if step.trace else ""
+            raise Raised(f"the program raises for these inputs: {message}{where}")
+
+        return run
+
+    def _prim_Loop(self, step: Step, blocks: list[Code]) -> Callable[..., Any]:
+        [body] = blocks
+        step.takes_truth = True
+
+        def run(frame: Frame, most: Any, goes_on: Any, *carried: Any) -> Any:
+            values = list(carried)
+            turn = 0
+            if isinstance(most, SymInt):
+                most = self._decided(step, most, int)
+            while turn < most and self._decided(step, goes_on, bool):
+                if turn == MAX_STEPS:
+                    self._refuse(step, 502, [])
+                frame.update(zip(body.parameters, [turn, *values], strict=True))
+                goes_on, *values = self._run(body, frame)
+                turn += 1
+            return values[0] if len(values) == 1 else values
+
+        return run
+
+    def _decided(self, step: Step, value: Any, kind: type) -> Any:
+        """A number that a loop needs. A size becomes fixed by it."""
+        if isinstance(value, Truth):
+            self._refuse(step, 502, [])
+        try:
+            return kind(value)
+        except GuardOnDataDependentSymNode:
+            self._refuse(step, 502, [])
+
+    def _prim_If(self, step: Step, blocks: list[Code]) -> Callable[..., Any]:
+        step.takes_truth = True
+
+        def run(frame: Frame, condition: Any) -> Any:
+            if not isinstance(condition, Truth):
+                try:
+                    taken = blocks[0] if condition else blocks[1]
+                except GuardOnDataDependentSymNode:
+                    condition = Truth(condition)
+            if isinstance(condition, Truth):
+                values = self._branches(step, frame, condition.of, blocks)
+            else:
+                values = self._run(taken, frame)
+            return values[0] if len(values) == 1 else values
+
+        return run
+
+    def _branches(self, step: Step, frame: Frame, condition: Any, blocks: list[Code]) -> list[Any]:
+        for side, block in enumerate(blocks):
+            raises = next((s for s in block.steps if s.node.kind() == "prim::RaiseException"), None)
+            if raises is not None:
+                self._assert(condition, holds=side == 1, frame=frame, block=block, raises=raises)
+                return self._run(blocks[1 - side], frame)
+        if not any(block.steps for block in blocks) and not step.outputs:
+            return []
+        return self._cond(step, frame, condition, blocks)
+
+    def _assert(self, condition: Any, holds: bool, frame: Frame, block: Code, raises: Step) -> None:
+        """The program goes on only where the condition is as said."""
+        message = "the program raises"
+        producers = {number: s for s in block.all_steps() for number in s.outputs}
+        if made := producers.get(raises.inputs[0]):
+            value = made.run(frame) if made.node.kind() == "prim::Constant" else None
+            message = str(value or message)
+        elif raises.inputs[0] in frame:
+            message = str(frame[raises.inputs[0]])
+        if isinstance(condition, Tensor):
+            holding = condition if holds else torch.ops.aten.logical_not.default(condition)
+            torch.ops.aten._assert_async.msg(holding, message)
+        else:
+            check: Any = torch._check
+            check(condition if holds else PLAIN["aten::__not__"](condition), lambda: message)
+
+    def _cond(self, step: Step, frame: Frame, condition: Any, blocks: list[Code]) -> list[Any]:
+        """``torch.cond``: what both sides read are its operands."""
+        outer: Frame = {}
+        for block in blocks:
+            outer.update({number: frame[number] for number in block.free() if number in frame})
+            for inner in block.all_steps():
+                ready = all(number in outer for number in inner.inputs)
+                if inner.is_fixed and ready:
+                    outer[inner.outputs[0]] = inner.run(
+                        frame, *(outer[number] for number in inner.inputs)
+                    )
+        leaves, spec = pytree.tree_flatten(outer)
+        moved = [i for i, leaf in enumerate(leaves) if isinstance(leaf, (Tensor, SymInt))]
+        if isinstance(condition, Tensor):
+            if condition.numel() != 1:
+                raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
+            condition = condition.reshape(())
+            if condition.dtype is not torch.bool:
+                condition = torch.ops.aten.ne.Scalar(condition, 0)
+        shapes: list[tuple[Any, list[Any]]] = []
+
+        def side(block: Code) -> Callable[..., Any]:
+            def run(*operands: Any) -> tuple[Any, ...]:
+                own = list(leaves)
+                for i, operand in zip(moved, operands, strict=True):
+                    own[i] = operand
+                before = (dict(self._written), dict(self._kept), dict(self._numbers))
+                inside: Frame = pytree.tree_unflatten(own, spec)
+                values = self._run(block, inside, fixed=True)
+                if self._written != before[0]:
+                    raise TypeError("a side writes to an attribute")
+                self._written, self._kept, self._numbers = before
+                after, of_after = pytree.tree_flatten({number: inside[number] for number in outer})
+                if not _is_same((after, of_after), (own, spec)):
+                    raise TypeError("a side changes a list or dictionary")
+                values = [self._forced(v) if isinstance(v, Truth) else v for v in values]
+                results, of = pytree.tree_flatten(values)
+                shapes.append((of, [_MOVED if _is_moved(r) else r for r in results]))
+                storages = {_storage(o) for o in operands if isinstance(o, Tensor)}
+                return tuple(
+                    torch.ops.aten.clone.default(r)
+                    if isinstance(r, Tensor) and _storage(r) in storages
+                    else r
+                    for r in results
+                    if _is_moved(r)
+                )
+
+            return run
+
+        try:
+            made = torch.ops.higher_order.cond(
+                condition, side(blocks[0]), side(blocks[1]), tuple(leaves[i] for i in moved)
+            )
+        except (_C.AutocastError, Raised, MemoryError):
+            raise
+        except Exception as error:
+            said = str(error).strip().splitlines() or [""]
+            self._refuse(step, 501, [f"{type(error).__name__}: {said[0]}"])
+        (of, plain), (of_other, plain_other) = shapes[-2:]
+        if of != of_other or plain != plain_other:
+            self._refuse(step, 501, ["its sides give other numbers, or lists of others"])
+        moved_results = iter(made)
+        results = [next(moved_results) if each is _MOVED else each for each in plain]
+        values: list[Any] = pytree.tree_unflatten(results, of)
+        return values
+
+    # The dialect.
+
+    def _jit_amp_cast(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        def run(_: Frame, x: Any, cpu: Any, cuda: Any) -> Any:
+            if isinstance(x, list):
+                return [_cast(each, cpu, cuda) for each in x]
+            return x if x is None else _cast(x, cpu, cuda)
+
+        return run
+
+    def _jit_amp_widest(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        def run(_: Frame, xs: list[Tensor], lower: Any, device: str) -> Any:
+            result = lower
+            for x in xs if lower is not None else ():
+                if x.device.type == device and _is_eligible(x):
+                    if x.dtype is torch.float32:
+                        result = NUMBER_OF[torch.float32]
+                    elif result == lower and NUMBER_OF[x.dtype] != lower:
+                        raise RuntimeError(
+                            "Unexpected floating ScalarType in at::autocast::prioritize"
+                        )
+            return result
+
+        return run
+
+    def _jit_amp_opt_dtype(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        def run(_: Frame, x: Tensor, dtype: Any, cuda: bool) -> Any:
+            needs = dtype is None and cuda and x.is_cuda and _is_eligible(x)
+            return NUMBER_OF[torch.float32] if needs else dtype
+
+        return run
+
+    def _jit_amp_known_device(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        def run(_: Frame, name: str) -> None:
+            if name not in ("cpu", "cuda"):
+                raise Raised(
+                    "jit_amp: a scripted torch.autocast whose device_type is known at run time can "
+                    "be for 'cpu' or 'cuda'"
+                )
+
+        return run
+
+    def _jit_amp_fail(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        def run(_: Frame, message: str) -> NoReturn:
+            raise Raised(f"jit_amp: {message}")
+
+        return run
+
+    def _jit_amp_deferred(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        number = step.node.i("value")
+        step.is_fixed = True
+        return lambda *_: number
+
+    def _jit_amp_scoped(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        """An operator that autocast's policies do not cover stands free of its scope where none of
+        its operands is on the scope's device."""
+        graph = step.node.g("Subgraph")
+        self._graphs.append(graph)
+        code = self._compiled(graph)
+        devices = step.node.ss("devices")
+        inner = next(s.node for s in code.steps if s.node.kind() != "prim::Constant")
+
+        def run(_: Frame, *operands: Any) -> Any:
+            given = operands[2 * len(devices) :]
+            for i, device in enumerate(devices):
+                if operands[2 * i] and _C.policy_of(inner, device) != "untouched":
+                    tensors = [x for x in pytree.tree_leaves(given) if isinstance(x, Tensor)]
+                    if any(x.device.type == device for x in tensors):
+                        self._refuse(step, 301, [inner.kind(), device, ""])
+            results = self._run(code, dict(zip(code.parameters, given, strict=True)))
+            return results[0] if len(results) == 1 else results
+
+        return run
+
+    _jit_amp_scoped_effect = _jit_amp_scoped
+
+
+# What an operator raises for operands that it does not take. Other errors, such as a TypeError of
+# PyTorch's code for tensors without values, say that it cannot be exported.
+_OF_THE_PROGRAM = (RuntimeError, ValueError, IndexError, KeyError)
+_UNSUPPORTED = (
+    "NotImplementedError",
+    "UnsupportedOperatorException",
+    "UnsupportedFakeTensorException",
+    "DynamicOutputShapeException",
+    "DataDependentOutputException",
+    "UnsupportedMutationAliasingException",
+)
+
+
+def _nothing(*_: Any) -> None:
+    return None
+
+
+def _plainly(meaning: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda _, *operands: meaning(*operands)
+
+
+def _is_eligible(x: Tensor) -> bool:
+    return x.is_floating_point() and x.dtype is not torch.float64
+
+
+def _cast(x: Tensor, cpu: Any, cuda: Any) -> Tensor:
+    target = {"cpu": cpu, "cuda": cuda}.get(x.device.type)
+    if target is None or not _is_eligible(x) or x.dtype is DTYPE_OF[target]:
+        return x
+    made: Tensor = torch.ops.aten.to.dtype(x, DTYPE_OF[target])
+    return made
+
+
+def _own(value: Any) -> Any:
+    """A constant or an attribute as a value of its own."""
+    if isinstance(value, (torch.dtype, torch.layout)):
+        return NUMBER_OF[value]
+    if isinstance(value, list):
+        return [_own(each) for each in value]
+    if isinstance(value, tuple):
+        return tuple(_own(each) for each in value)
+    if isinstance(value, dict):
+        return {key: _own(each) for key, each in value.items()}
+    if isinstance(value, RecursiveScriptClass):
+        return Object(source=value)
+    if isinstance(value, torch._C.ScriptObject) and value._type().kind() == "ClassType":
+        return Object(source=value)
+    return value
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    name = kind.kind()
+    plain = {
+        "TensorType": Tensor,
+        "IntType": (int, SymInt),
+        "FloatType": (float, torch.SymFloat),
+        "BoolType": (bool, SymBool),
+        "StringType": str,
+        "ListType": list,
+        "TupleType": tuple,
+        "DictType": dict,
+        "NoneType": type(None),
+    }
+    if name in ("IntType", "FloatType") and isinstance(value, bool):
+        return False
+    if name == "OptionalType":
+        return value is None or _is_of(value, kind.getElementType())
+    if name == "ListType" and isinstance(value, list) and value:
+        return _is_of(value[0], kind.getElementType())
+    return name in plain and isinstance(value, plain[name])  # type: ignore[arg-type]
+
+
+_MOVED = object()
+
+
+def _is_moved(value: Any) -> bool:
+    """Whether it is a result of ``torch.cond``; other values have to be equal on both sides."""
+    return isinstance(value, (Tensor, SymInt))
+
+
+def _is_same(a: tuple[list[Any], Any], b: tuple[list[Any], Any]) -> bool:
+    """Whether two flattened values have the same tensors and equal numbers."""
+    return a[1] == b[1] and all(
+        x is y or (not isinstance(x, Tensor) and not isinstance(y, Tensor) and x == y)
+        for x, y in zip(a[0], b[0], strict=True)
+    )
+
+
+def _storage(x: Tensor) -> int:
+    return int(x.untyped_storage()._cdata)
+
+
+def _numbered(made: Any) -> Any:
+    """dtypes as the numbers that they are in TorchScript."""
+    return NUMBER_OF.get(made, made) if isinstance(made, (torch.dtype, torch.layout)) else made
+
+
+def _has_tensors(schema: Any) -> bool:
+    return any("Tensor" in str(value.type) for value in (*schema.arguments, *schema.returns))
+
+
+def _overload(schema: Any) -> Any:
+    """PyTorch's operator; for indices that may be None, what scripting writes another one for."""
+    namespace, _, name = schema.name.partition("::")
+    overload = schema.overload_name or "default"
+    overload = {"Tensor_hacked_twin": "Tensor", "hacked_twin": "default"}.get(overload, overload)
+    packet = getattr(getattr(torch.ops, namespace), name, None)
+    return getattr(packet, overload, None)
+
+
+def _converter(formal: Any) -> Callable[[Any], Any] | None:
+    kind = str(formal.real_type)
+    table: dict[int, Any] | None = None
+    if "ScalarType" in kind:
+        table = DTYPE_OF
+    elif "Layout" in kind:
+        table = LAYOUT_OF
+    elif "MemoryFormat" in kind:
+        table = FORMAT_OF
+    if table is None:
+        return None
+    known = table
+    return lambda value: known[value] if isinstance(value, int) else value
