@@ -91,7 +91,7 @@ class Elsewhere:
             and threading.current_thread() is threading.main_thread()
             and not any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda"))
             and self.graphs[module] == str(module.graph)  # PyTorch optimizes some in place
-            and not torch._C._jit_texpr_fuser_enabled()
+            and not torch._C._jit_can_fuse_on_cpu()
             and not torch._C._jit_llga_enabled()
             and not torch._C._is_tracing()
             and torch._C._len_torch_dispatch_stack() == 0

@@ -74,7 +74,7 @@ class Door:
             return False
         if self.how.frozen and program.has("training mode"):
             return False
-        if self.carry == "saved" and not self.how.frozen:
+        if self.carry in ("saved", "elsewhere", "lite"):
             return not program.has("ignored method")  # PyTorch saves no Python
         return True
 

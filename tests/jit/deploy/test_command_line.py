@@ -255,7 +255,7 @@ def test_env(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         (["freeze", "models:function", "--output", "f.pt"], "is a function"),
         (["freeze", "models:Scoped", "--output", "no/f.pt"], "there is no folder 'no'"),
         (["freeze", "models:Scoped", "--output", "."], "is a folder"),
-        (["freeze", "models:Scoped", "--input", "3", "--output", "f.pt"], "does not take"),
+        (["freeze", "models:Scoped", "--input", "3", "--output", "f.pt"], "takes a Tensor as"),
         (["verify", "models:Scoped", "damaged", "--input", "1"], "no TorchScript file"),
         (["verify", "models:Scoped", "models:Scoped"], "one --input for each"),
     ],
