@@ -253,8 +253,8 @@ def _entered(original: Any) -> Any:
         frame = sys._getframe(1)
         while frame.f_back and frame.f_code is not _ENTERS:  # `trace` may be watching too
             frame = frame.f_back
-        scope: Any = frame.f_locals.get("self")
-        if frame.f_code is _ENTERS and scope._enabled:
+        scope = frame.f_locals.get("self")
+        if isinstance(scope, torch.autocast) and scope._enabled:
             if note := getattr(_this_thread, "on_scope", None):
                 note(scope)
             if is_off():

@@ -256,3 +256,29 @@ def test_explain_shows_it() -> None:
     rows = {row.module: row for row in report.rows if row.operator == "aten::linear"}
     assert rows["inner.linear"].precision == "float32"
     assert rows["again.linear"].precision == "reduced"
+
+
+@jit_amp.ignore_amp(float32=True)
+def squared(x: Tensor, several: list[Tensor]):
+    return torch.mm(x, x) + several[0]
+
+
+def calling(x: Tensor):
+    with torch.autocast("cpu", dtype=torch.float16):
+        y = torch.mm(x, x)
+        return squared(y, [y]), torch.mm(y, y)
+
+
+def test_ignore_amp_with_float32() -> None:
+    x = torch.randn(4, 4)
+    expected = calling(x)
+    assert [each.dtype for each in expected] == [F32, F16]
+    assert_same(jit_amp.script(calling)(x), expected, "a function")
+    net = Net().eval()
+    jit_amp.ignore_amp(net.inner, float32=True)
+    with torch.no_grad():
+        kept = precision(("inner",)).apply(net)(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert_same(net(x), kept, "a module")
+        made = jit_amp.script(net, autocast=torch.autocast("cpu", dtype=torch.bfloat16))
+        assert_same(made(x), kept, "a module, scripted")
