@@ -51,7 +51,7 @@ def freeze(
         target: where the artefact will run. ``"portable"``: everywhere, phones included.
             ``"server"``: in PyTorch for x86, which has operators that compute an activation in the
             convolution or linear layer before it. They are used where the processor computes in the
-            dtype. Results are rounded once less, and convolutions compute with channels last.
+            dtype. There is one rounding fewer, and convolutions compute with channels last.
             Weights are kept in the layout that is best for the shapes of the first example; calls
             with other shapes are slower.
         check_inputs: whether the artefact starts with a check of its inputs. Without it nothing
