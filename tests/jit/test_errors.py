@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -12,8 +13,6 @@ import torch
 
 import jit_amp
 from jit_amp import _C
-
-from .support import imported
 
 ROOT = Path(__file__).parents[2]
 ROWS = _C.refusal_texts()
@@ -51,13 +50,16 @@ def test_each_code_has_an_example() -> None:
     "row", [r for r in ROWS if r[4] and r[0] not in ELSEWHERE], ids=lambda row: f"JA{row[0]}"
 )
 def test_the_example_of_a_code_gives_it_at_its_line(
-    row: tuple[int, str, str, str, str], tmp_path: Path
+    row: tuple[int, str, str, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, *_, example = row
     source = HEAD + example + "\n"
+    (tmp_path / f"example_of_{code}.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
     try:
         with pytest.raises(jit_amp.AutocastError) as raised:
-            imported(source, tmp_path / f"example{code}.py")
+            importlib.import_module(f"example_of_{code}")
     finally:
         torch.set_autocast_enabled("cpu", False)  # JA401's leaves it on
     said = str(raised.value)
@@ -67,7 +69,7 @@ def test_the_example_of_a_code_gives_it_at_its_line(
         if line.endswith(f"# JA{code}"):
             assert line.strip() in said or f".py({number})" in said
     if f"# JA{code}" in example and ", line " in said:
-        assert f"example{code}.py" in said
+        assert f"example_of_{code}.py" in said
 
 
 def test_the_example_of_a_device_without_a_module(tmp_path: Path) -> None:

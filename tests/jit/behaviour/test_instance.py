@@ -591,7 +591,9 @@ def test_preserving_an_attribute_that_a_scope_rests_on_is_refused() -> None:
         """\
 jit_amp: `flag` decides about an autocast scope, and `flag` is to be preserved: a frozen scope does not change any more  [JA305]
 
-Instead: one artefact for each value of it""",
+Instead: one artefact for each value of it
+
+More: jit-amp errors JA305, or docs/errors.md#ja305""",
     )
 
 
@@ -643,7 +645,9 @@ jit_amp: an autocast scope that rests on `self.first`, which the module's own co
             y = torch.mm(x, x)
         self.first = False
 
-Instead: an attribute that only __init__ assigns, or two branches with a `with` in each: `if self.flag:` / `with torch.autocast(...)` / `else:`""",
+Instead: an attribute that only __init__ assigns, or two branches with a `with` in each: `if self.flag:` / `with torch.autocast(...)` / `else:`
+
+More: jit-amp errors JA116, or docs/errors.md#ja116""",
     )
 
 
@@ -673,7 +677,9 @@ jit_amp: an autocast scope that rests on `self.dtype`, which the module's own co
              ~~~~~~~~~~~~~~ <--- HERE
             return torch.mm(x, x)
 
-Instead: an attribute that only __init__ assigns, or two branches with a `with` in each: `if self.flag:` / `with torch.autocast(...)` / `else:`""",
+Instead: an attribute that only __init__ assigns, or two branches with a `with` in each: `if self.flag:` / `with torch.autocast(...)` / `else:`
+
+More: jit-amp errors JA116, or docs/errors.md#ja116""",
     )
 
 
@@ -699,7 +705,9 @@ jit_amp: an autocast scope that rests on `self.switched.flag`, which the module'
              ~~~~~~~~~~~~~~ <--- HERE
             return torch.mm(x, x)
 
-Instead: an attribute that only __init__ assigns, or two branches with a `with` in each: `if self.flag:` / `with torch.autocast(...)` / `else:`""",
+Instead: an attribute that only __init__ assigns, or two branches with a `with` in each: `if self.flag:` / `with torch.autocast(...)` / `else:`
+
+More: jit-amp errors JA116, or docs/errors.md#ja116""",
     )
 
 
@@ -803,7 +811,9 @@ jit_amp: autocast's `enabled` is known only at run time, and a scripted scope ne
              ~~~~~~~~~~~~~~ <--- HERE
             return torch.mm(x, x)
 
-Instead: a constant, an attribute of the module, or two branches with a `with` in each: `if flag:` / `with torch.autocast(...)` / `else:`""",
+Instead: a constant, an attribute of the module, or two branches with a `with` in each: `if flag:` / `with torch.autocast(...)` / `else:`
+
+More: jit-amp errors JA101, or docs/errors.md#ja101""",
     )
 
 

@@ -241,7 +241,9 @@ def enabled_is_an_argument(x: Tensor, on: bool):
          ~~~~~~~~~~~~~~ <--- HERE
         return x @ x
 
-Instead: a constant, an attribute of the module, or two branches with a `with` in each: `if flag:` / `with torch.autocast(...)` / `else:`""",
+Instead: a constant, an attribute of the module, or two branches with a `with` in each: `if flag:` / `with torch.autocast(...)` / `else:`
+
+More: jit-amp errors JA101, or docs/errors.md#ja101""",
     )
 
 
@@ -258,7 +260,9 @@ def enabled_is_an_expression(x: Tensor, n: int):
          ~~~~~~~~~~~~~~ <--- HERE
         return y @ y
 
-Instead: a constant, an attribute of the module, or two branches with a `with` in each: `if flag:` / `with torch.autocast(...)` / `else:`""",
+Instead: a constant, an attribute of the module, or two branches with a `with` in each: `if flag:` / `with torch.autocast(...)` / `else:`
+
+More: jit-amp errors JA101, or docs/errors.md#ja101""",
     )
 
 
@@ -274,7 +278,9 @@ def switched(x: Tensor, on: bool):
          ~~~~~~~~~~~~~~ <--- HERE
         return x @ x
 
-Instead: a constant, an attribute of the module, or two branches with a `with` in each: `if flag:` / `with torch.autocast(...)` / `else:`""",
+Instead: a constant, an attribute of the module, or two branches with a `with` in each: `if flag:` / `with torch.autocast(...)` / `else:`
+
+More: jit-amp errors JA101, or docs/errors.md#ja101""",
     )
 
 
@@ -290,7 +296,9 @@ jit_amp: an autocast scope that rests on `self.on`, which the module's own code 
              ~~~~~~~~~~~~~~ <--- HERE
             return x @ x
 
-Instead: an attribute that only __init__ assigns, or two branches with a `with` in each: `if self.flag:` / `with torch.autocast(...)` / `else:`""",
+Instead: an attribute that only __init__ assigns, or two branches with a `with` in each: `if self.flag:` / `with torch.autocast(...)` / `else:`
+
+More: jit-amp errors JA116, or docs/errors.md#ja116""",
     )
 
 
@@ -307,7 +315,9 @@ def scope_is_chosen_by_an_expression(x: Tensor, on: bool):
     with scope:
         return x @ x
 
-Instead: `if` with a `with torch.autocast(...)` in each branch""",
+Instead: `if` with a `with torch.autocast(...)` in each branch
+
+More: jit-amp errors JA110, or docs/errors.md#ja110""",
     )
 
 
@@ -323,7 +333,9 @@ def dtype_is_the_tensors(x: Tensor):
          ~~~~~~~~~~~~~~ <--- HERE
         return x @ x
 
-Instead: a constant, an attribute of the module, or two branches with a `with` in each: `if flag:` / `with torch.autocast(...)` / `else:`""",
+Instead: a constant, an attribute of the module, or two branches with a `with` in each: `if flag:` / `with torch.autocast(...)` / `else:`
+
+More: jit-amp errors JA101, or docs/errors.md#ja101""",
     )
 
 
@@ -341,7 +353,9 @@ jit_amp: an autocast scope without a dtype inside one whose device_type is known
     ):
         return x @ x
 
-Instead: `dtype=torch.bfloat16` or another""",
+Instead: `dtype=torch.bfloat16` or another
+
+More: jit-amp errors JA104, or docs/errors.md#ja104""",
     )
 
 
@@ -357,7 +371,9 @@ def device_is_unknown(x: Tensor):
          ~~~~~~~~~~~~~~ <--- HERE
         return x @ x
 
-Instead: "cuda", "cpu" or another device that torch.amp.is_autocast_available knows""",
+Instead: "cuda", "cpu" or another device that torch.amp.is_autocast_available knows
+
+More: jit-amp errors JA106, or docs/errors.md#ja106""",
     )
 
 
@@ -374,7 +390,9 @@ def scope_is_returned(x: Tensor):
     with scope:
         x = x @ x
 
-Instead: `with torch.autocast(...):` around the statements""",
+Instead: `with torch.autocast(...):` around the statements
+
+More: jit-amp errors JA112, or docs/errors.md#ja112""",
     )
 
 
@@ -391,7 +409,9 @@ def field_is_read(x: Tensor):
     with scope:
         y = x @ x
 
-Instead: `with torch.autocast(...):` around the statements""",
+Instead: `with torch.autocast(...):` around the statements
+
+More: jit-amp errors JA112, or docs/errors.md#ja112""",
     )
 
 
@@ -408,7 +428,9 @@ def scope_is_stored(x: Tensor):
     for scope in scopes:
         with scope:
 
-Instead: `with torch.autocast(...):` around the statements""",
+Instead: `with torch.autocast(...):` around the statements
+
+More: jit-amp errors JA112, or docs/errors.md#ja112""",
     )
 
 
@@ -425,7 +447,9 @@ def entered_and_never_left(x: Tensor):
     ~~~~~~~~~~~~~~~ <--- HERE
     return x @ x
 
-Instead: `with`""",
+Instead: `with`
+
+More: jit-amp errors JA114, or docs/errors.md#ja114""",
     )
 
 
@@ -443,7 +467,9 @@ jit_amp: an autocast scope that is entered and not left  [JA114]
     y = x @ x
     scope.__exit__(None, None, None)
 
-Instead: `with`""",
+Instead: `with`
+
+More: jit-amp errors JA114, or docs/errors.md#ja114""",
     )
 
 
@@ -460,7 +486,9 @@ jit_amp: autocast scopes that do not nest  [JA108]
         ~~~~~~~~~~~~~~ <--- HERE
     return y
 
-Instead: `with` blocks one inside the other""",
+Instead: `with` blocks one inside the other
+
+More: jit-amp errors JA108, or docs/errors.md#ja108""",
     )
 
 
@@ -477,7 +505,9 @@ jit_amp: autocast scopes that do not nest  [JA108]
     ~~~~~~~~~~~~~~ <--- HERE
     return y
 
-Instead: `with` blocks one inside the other""",
+Instead: `with` blocks one inside the other
+
+More: jit-amp errors JA108, or docs/errors.md#ja108""",
     )
 
 
@@ -495,7 +525,9 @@ jit_amp: autocast scopes that do not nest  [JA108]
     inner_scope.__exit__(None, None, None)
     return y
 
-Instead: `with` blocks one inside the other""",
+Instead: `with` blocks one inside the other
+
+More: jit-amp errors JA108, or docs/errors.md#ja108""",
     )
 
 
@@ -693,7 +725,9 @@ def one_scope(x: Tensor):
          ~~~~~~~~~~~~~~ <--- HERE
         return x @ x
 
-Instead: `with torch.autocast(...)` where it is needed""",
+Instead: `with torch.autocast(...)` where it is needed
+
+More: jit-amp errors JA113, or docs/errors.md#ja113""",
     )
 
 
@@ -719,7 +753,9 @@ jit_amp: PyTorch's own passes fail on this graph  [JA207]
 
   required keyword attribute 'value' is undefined
 
-Instead: a graph that torch.jit.script or torch.jit.load made""",
+Instead: a graph that torch.jit.script or torch.jit.load made
+
+More: jit-amp errors JA207, or docs/errors.md#ja207""",
     )
 
 
@@ -742,7 +778,9 @@ def device_is_no_string(x: Tensor):
          ~~~~~~~~~~~~~~ <--- HERE
         return x @ x
 
-Instead: `torch.autocast(device_type, dtype, enabled, cache_enabled)`, with a string as `device_type`: `x.device.type` for `x.device`""",
+Instead: `torch.autocast(device_type, dtype, enabled, cache_enabled)`, with a string as `device_type`: `x.device.type` for `x.device`
+
+More: jit-amp errors JA119, or docs/errors.md#ja119""",
     )
 
 
