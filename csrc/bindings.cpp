@@ -187,18 +187,12 @@ PYBIND11_MODULE(_C, m) {
   m.def("take_turn", &jit_amp::take_turn);
   m.def("leave_turn", &jit_amp::leave_turn);
   // Those that Python finds.
-  m.def("refuse_object_from_outside", [](const std::string& name, const std::string& error) {
-    throw jit_amp::refusal(jit_amp::Refusal::object_from_outside, nullptr, {name, error});
-  });
-  m.def("refuse_what_the_compiler_fails_on", [](const std::string& name) {
-    throw jit_amp::refusal(jit_amp::Refusal::compiler_fails, nullptr, {name});
-  });
-  m.def("refuse_other_arguments", [](const std::string& name, const std::string& error) {
-    throw jit_amp::refusal(jit_amp::Refusal::other_arguments, nullptr, {name, error});
-  });
-  m.def("refuse_lost_write", [](const std::string& where) {
-    throw jit_amp::refusal(jit_amp::Refusal::dropped_write, nullptr, {where});
-  });
+  m.def(
+      "refuse",
+      [](int code, const std::vector<std::string>& arguments, const std::string& where) {
+        throw jit_amp::refusal(jit_amp::refusal_of_code(code), nullptr, arguments, where);
+      },
+      py::arg("code"), py::arg("arguments"), py::arg("where") = "");
   m.def("lost_writes", [](const StrongFunctionPtr& function, const jit_amp::Places& places) {
     return jit_amp::lost_writes({&torch::jit::toGraphFunction(*function.function_)}, places);
   });
@@ -209,9 +203,6 @@ PYBIND11_MODULE(_C, m) {
       functions.insert(functions.end(), some.begin(), some.end());
     }
     return jit_amp::lost_writes(functions, places);
-  });
-  m.def("refuse_lost_decorator", [](const std::string& name) {
-    throw jit_amp::refusal(jit_amp::Refusal::lost_decorator, nullptr, {name});
   });
   // Whether it is right as it is: lowered before, or without scopes, and served now.
   m.def("leave_function", [](const StrongFunctionPtr& function) {

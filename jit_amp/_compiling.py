@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch.jit import ScriptFunction, ScriptModule, _recursive, _script, frontend
 
-from jit_amp import _C, _contexts, _decorated, _lost_writes, _pattern
+from jit_amp import _C, _contexts, _decorated, _lost_writes, _pattern, _places
 from jit_amp._decorated import Around
 
 lock = threading.RLock()
@@ -178,7 +178,8 @@ class _Compilation(_recursive.ConcreteTypeStore):
         made = result if isinstance(result, ScriptFunction) else result._c
         for number in _C.lost_writes(made, places):
             write = self.writes[number]
-            _C.refuse_lost_write(f'  File "{write.file}", line {write.line}\n    {write.text}')
+            where = f'  File "{write.file}", line {write.line}\n    {write.text}'
+            _C.refuse(210, [where])
 
     def set_apart(self, result: ScriptModule) -> None:
         """Has PyTorch know modules of our types by these types alone, as it does those that were
@@ -284,7 +285,7 @@ def _get_jit_def(
 ) -> Any:
     """The definition of a function, read from its source: of the one below all decorators."""
     if _opens_autocast(_decorated.unwrap(fn)[0] if fn in compilation.expected else fn):
-        _C.refuse_lost_decorator(getattr(fn, "__qualname__", str(fn)))
+        _C.refuse(118, [getattr(fn, "__qualname__", str(fn))], _places.of_function(fn))
     compilation.writes += _lost_writes.suspected(fn)
     return original(fn, *args, **kwargs)
 

@@ -55,7 +55,7 @@ def freeze(
             ``"server"``: in PyTorch with oneDNN, as it is built for x86: it has operators that
             compute an activation in the convolution or linear layer before it. They are used where
             the processor computes in the dtype, and a build without them does not load the file.
-            Results are rounded once less, and convolutions compute with channels last. Weights are
+            There is one rounding fewer, and convolutions compute with channels last. Weights are
             kept in the layout that is best for the shapes of the first example; calls with other
             shapes are slower.
         check_inputs: whether the artefact starts with a check of its inputs. Without it nothing

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 AROUND = 4  # lines shown before and after those that matter
 GAP = 12  # lines between two of those that are shown too
-MOST = 10  # in the tables of the summary
+MOST = 6  # in the tables of the summary
 INLINE = 2_000_000  # characters of a page that a notebook holds
 PRECISIONS = ("reduced", "mixed", "float32", "none")
 
@@ -225,8 +225,8 @@ def _compact(row: Row, total: float) -> dict[str, Any]:
             "own": _number(n.introduced),
             "total": _number(n.total),
             "largest": f"{n.largest:.3g}",
-            "bad": ", ".join(
-                f"{count:,} {what}"
+            "bad": {
+                what: count
                 for what, count in (
                     ("overflow", n.overflows),
                     ("underflow", n.underflows),
@@ -235,7 +235,7 @@ def _compact(row: Row, total: float) -> dict[str, Any]:
                     ("infinite", n.infinities),
                 )
                 if count
-            ),
+            },
         },
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import types
 import warnings
 from collections.abc import Callable, Iterable
@@ -15,7 +16,7 @@ from torch.jit import _script as _original
 from torch.jit._recursive import wrap_cpp_module
 from torch.jit._script import RecursiveScriptClass
 
-from jit_amp import _C, _check, _compiling, _decorated, _ignore
+from jit_amp import _C, _check, _compiling, _decorated, _ignore, _places
 from jit_amp import _precision as _precisions
 from jit_amp._precision import Precision
 
@@ -34,15 +35,41 @@ def _scripted(obj: Any, frames_up: int = 0) -> Any:
     except _C.AutocastError:
         raise
     except RuntimeError as error:
-        name = getattr(obj, "__qualname__", type(obj).__qualname__)
-        if "value of type 'autocast'" in str(error):
-            _C.refuse_object_from_outside(name, str(error))
-        if ".autocast self, " in str(error) and "Expected a value of type" in str(error):
-            _, _, said = str(error).partition("Expected a value")
-            _C.refuse_other_arguments(name, ("Expected a value" + said).rstrip())
-        if "INTERNAL ASSERT FAILED" in str(error):
-            _C.refuse_what_the_compiler_fails_on(name)
+        _refuse_what_has_a_code(obj, str(error))
         raise
+    except OSError as error:
+        if "source" not in str(error):
+            raise
+        name = getattr(obj, "__qualname__", type(obj).__qualname__)
+        raise OSError(
+            f"{name}: TorchScript reads the source of what it compiles, and there is none, as in a "
+            f"REPL or `python -c`: put it in a file, or use jit_amp.trace ({error})"
+        ) from error
+
+
+_OTHER_TYPE = re.compile(
+    r"Expected a value of type '(.*?)' for argument '(\w+)' but instead found type '(.*?)'"
+)
+
+
+def _refuse_what_has_a_code(obj: Any, said: str) -> None:
+    """Raises AutocastError for what PyTorch's compiler raises because of autocast."""
+    name = getattr(obj, "__qualname__", type(obj).__qualname__)
+    where = said[said.index('  File "') :].rstrip() if '  File "' in said else ""
+    if "value of type 'autocast'" in said:
+        _C.refuse(117, [name, said])
+    if ".autocast self, " in said and (other := _OTHER_TYPE.search(said)):
+        wanted, argument, found = other.groups()
+        if argument != "device_type":
+            _C.refuse(102, [argument, found, wanted], where)
+        if found == "NoneType":
+            _C.refuse(105, [], where)
+        _, _, rest = said.partition("Expected a value")
+        _C.refuse(119, [name, ("Expected a value" + rest).rstrip()])
+    if "is called recursively" in said:
+        _C.refuse(203, [], where)
+    if "INTERNAL ASSERT FAILED" in said:
+        _C.refuse(208, [name], _places.of_leaving_a_with(obj))
 
 
 def lower_types(modules: Iterable[Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -22,7 +23,8 @@ _COLORS = {"reduced": 32, "mixed": 33, "float32": 36, "none": 90}
 
 @dataclass
 class LineTotal:
-    """All operators of one source line; ``modules`` is of how many modules: repeated layers."""
+    """All operators of one source line; ``modules`` is how often a module that calls them is
+    repeated, with other numbers in its path: layers."""
 
     place: Place
     rows: list[Row]
@@ -54,7 +56,8 @@ class LineTotal:
 
     @property
     def modules(self) -> int:
-        return len({row.module for row in self.rows})
+        paths = {row.module for row in self.rows}
+        return max(Counter(re.sub(r"\d+", "*", path) for path in paths).values())
 
     @property
     def dtypes(self) -> str:

@@ -1,5 +1,6 @@
 #include "core/error.h"
 
+#include <algorithm>
 #include <sstream>
 
 namespace jit_amp {
@@ -63,8 +64,8 @@ const std::vector<RefusalText>& refusal_texts() {
   return texts;
 }
 
-AutocastError refusal(Refusal refusal, const Node* node,
-                      const std::vector<std::string>& arguments) {
+AutocastError refusal(Refusal refusal, const Node* node, const std::vector<std::string>& arguments,
+                      const std::string& where) {
   const RefusalText& row = refusal_texts()[static_cast<size_t>(refusal)];
   auto next = arguments.begin();
   const std::string what = filled(row.what, next);
@@ -77,9 +78,20 @@ AutocastError refusal(Refusal refusal, const Node* node,
     shown->sourceRange().highlight(text);
     text << "\n";
   }
+  text << where << (where.empty() ? "" : "\n\n");
   text << "Instead: " << filled(row.instead, next) << "\n\nMore: jit-amp errors JA" << row.code
        << ", or docs/errors.md#ja" << row.code;
   return AutocastError(text.str());
+}
+
+Refusal refusal_of_code(int code) {
+  const auto& texts = refusal_texts();
+  const auto found = std::find_if(texts.begin(), texts.end(),
+                                  [&](const RefusalText& each) { return each.code == code; });
+  if (found == texts.end()) {
+    throw std::out_of_range("JA" + std::to_string(code));
+  }
+  return static_cast<Refusal>(found - texts.begin());
 }
 
 bool is_of_the_machine(const c10::Error& error) {

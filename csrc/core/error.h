@@ -39,9 +39,13 @@ struct RefusalText {
 const std::vector<RefusalText>& refusal_texts();
 
 // The error that refuses `node`, whose source line is the one that is shown; null for none.
-// `arguments` are put in the place of each `{}` of the texts.
+// `arguments` are put in the place of each `{}` of the texts. `where` is what Python knows of the
+// source, where there is no node.
 AutocastError refusal(Refusal refusal, const torch::jit::Node* node,
-                      const std::vector<std::string>& arguments = {});
+                      const std::vector<std::string>& arguments = {},
+                      const std::string& where = "");
+// The refusal of a code. Throws std::out_of_range: there is none.
+Refusal refusal_of_code(int code);
 
 // What PyTorch's own code says of a graph, as a refusal.
 AutocastError unfit(std::string what);

@@ -1,4 +1,4 @@
-// loops: what a loop carries, said so that AliasDb sees it.
+// loops: makes loop-carried aliases visible to AliasDb.
 //
 // A loop's results are what went in, where it runs no times; what goes into an iteration is what
 // the one before gave. PyTorch's AliasDb knows neither: dead code elimination then drops writes,

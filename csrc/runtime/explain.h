@@ -1,8 +1,8 @@
 // explain: what each operator of a program does under autocast, seen while it runs.
 //
 // Runs the program once as eager would: the flat graph, which enters its scopes as it runs
-// (passes/lowering/enter_scopes.h), with an observer around each operator (session.h). For what TorchScript
-// has compiled; Python is looked at by watch.h.
+// (passes/lowering/enter_scopes.h), with an observer around each operator (session.h). For what
+// TorchScript has compiled; Python is looked at by watch.h.
 #pragma once
 
 #include <torch/csrc/jit/api/function_impl.h>

@@ -15,10 +15,10 @@ const text = rows.map((row) => [row.op, row.module, row.reason, row.at].join(" "
 let kept = rows.map(() => true);
 let picked = null; // paths of modules
 
-const NAMES = ["operator", "module", "operands", "results", "shape", "casts", "why"];
+const NAMES = ["operator", "module", "dtypes", "casts", "why"];
 if (timing) NAMES.push("time");
-if (numerics) NAMES.push("own error", "by then", "largest", "out of range");
-if (gradients) NAMES.push("largest gradient", "lost without a loss scale", "overflows from a scale of");
+if (numerics) NAMES.push("error");
+if (gradients) NAMES.push("gradient");
 
 function header() {
   const head = make("tr");
@@ -42,9 +42,10 @@ function cells(numbers) {
   const [row] = numbers.map((number) => rows[number]);
   const all = numbers.map((number) => rows[number]);
   const calls = all.reduce((sum, each) => sum + each.calls, 0);
-  const worst = (get) => all.map(get).reduce((a, b) => (Number(b) > Number(a) ? b : a));
+  const size = (value) => (value === "inf" ? Infinity : Number(value));
+  const worst = (get) => all.map(get).reduce((a, b) => (size(b) > size(a) ? b : a));
   const found = [row.op, numbers.length > 1 ? `${numbers.length} x ${row.module.replace(/\d+/g, "*")}` : row.module,
-    row.in.join(" "), row.out.join(" "), row.shapes.join(" "), row.casts.join("; "),
+    `${row.in.join(" ")} \u2192 ${row.out.join(" ")} ${row.shapes.join(" ")}`, row.casts.join("; "),
     row.reason + (calls > 1 ? ` (${calls} calls)` : "")];
   if (timing) {
     const sum = (get) => all.reduce((total, each) => total + get(each), 0);
@@ -52,12 +53,16 @@ function cells(numbers) {
   }
   if (numerics) {
     const there = all.filter((each) => each.n);
-    found.push(...(there.length ? [worst((e) => e.n?.own ?? ""), worst((e) => e.n?.total ?? ""), worst((e) => e.n?.largest ?? ""),
-      [...new Set(there.map((each) => each.n.bad).filter(Boolean))].slice(0, 3).join("; ")] : ["", "", "", ""]));
+    const bad = {};
+    for (const each of there) for (const [what, count] of Object.entries(each.n.bad)) bad[what] = (bad[what] ?? 0) + count;
+    const told = Object.entries(bad).map(([what, count]) => `${count.toLocaleString("en")} ${what}`);
+    found.push(there.length ? [`${worst((e) => e.n?.own ?? "") || 0} own, ${worst((e) => e.n?.total ?? "") || 0} by then`,
+      `largest ${worst((e) => e.n?.largest ?? "")}`, ...told].join("; ") : "");
   }
   if (gradients) {
     const g = all.map((each) => each.g).find(Boolean);
-    found.push(...(g ? [`${g.largest} ${g.dtype}`, (100 * g.zero).toFixed(1) + " %", g.from ?? ""] : ["", "", ""]));
+    found.push(g ? `largest ${g.largest || 0} ${g.dtype}; ${(100 * g.zero).toFixed(1)} % lost without a loss scale`
+      + (g.from ? `; overflows from a scale of ${g.from}` : "") : "");
   }
   return found;
 }
@@ -66,7 +71,7 @@ function shown(numbers) {
   const made = make("tr");
   made.id = "r" + numbers[0];
   cells(numbers).forEach((value, at) => {
-    const cell = make("td", at === 1 && numbers.length > 1 ? undefined : value, at > 6 ? "number" : "");
+    const cell = make("td", at === 1 && numbers.length > 1 ? undefined : value, NAMES[at]);
     cell.dataset.name = NAMES[at];
     made.append(cell);
     if (at === 1 && numbers.length > 1) {
@@ -153,7 +158,7 @@ function branch(nodes) {
     if (timing) told.push(`${node.ms.toFixed(2)} ms`);
     if (node.casts) told.push(`${node.casts} casts`);
     if (numerics && node.error) told.push(node.error);
-    choose.append(make("span", node.label + (node.count > 1 ? ` (${node.count} x)` : "")), make("span", told.join(", "), "faint what"));
+    choose.append(make("span", node.label + (node.count > 1 ? ` (${node.count} x)` : ""), "name"), make("span", told.join(", "), "faint what"));
     choose.onclick = () => pick(node, choose);
     row.append(opens, choose);
     item.append(row);

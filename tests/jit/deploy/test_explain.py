@@ -656,3 +656,124 @@ def test_what_the_program_raises_is_raised() -> None:
 
     with pytest.raises(KeyError, match="of the model"):
         jit_amp.explain(Raises(), (torch.rand(2),))
+
+
+# A model with layers: one page, looked at once.
+
+LAYERS = """
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.norm = torch.nn.Linear(4, 4), torch.nn.LayerNorm(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.up(x)) * 2
+
+
+class Layers(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(Layer() for _ in range(3))
+
+    def forward(self, x: Tensor):
+        before = x * 1.5
+        with torch.autocast("cpu", dtype=torch.float16):
+            for layer in self.layers:
+                before = layer(before)
+            large = (before * 10).exp()
+        after = x.softmax(-1)
+        return after, large
+"""
+
+
+@pytest.fixture(scope="module")
+def layered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    folder = tmp_path_factory.mktemp("layered")
+    source = "import torch\nfrom torch import Tensor\n" + LAYERS
+    model = imported(source, folder / "layers.py").Layers()
+    report = jit_amp.explain(model, torch.rand(2, 4), timing=True, numerics=True, gradients=True)
+    report.to_html(folder / "page.html")
+    browser = browser_at(folder / "page.html")
+    browser.folder, browser.report = folder, report
+    yield browser
+    browser.quit()
+
+
+def own_time(browser: Any, text: str) -> tuple[str, str]:
+    """What a line shows of its own time, and of that with calls."""
+    line = line_of(browser, text)
+    return tuple(line.find_element("css selector", each).text for each in (".heat", ".calls"))
+
+
+def test_the_page_begins_with_a_verdict_and_a_change(layered: Any) -> None:
+    assert "values overflow at layers.py" in find(layered, ".verdict .first")[0].text
+    assert "large = (before * 10).exp()" in find(layered, "#advice")[0].text
+    assert "Layers(x: float32[2, 4])" in layered.title
+    assert "Where gradients overflow" in find(layered, ".summary")[0].text
+
+
+def test_a_line_has_its_own_time_and_that_of_its_calls(layered: Any) -> None:
+    own, inclusive = own_time(layered, "before = layer(before)")
+    assert (own, bool(inclusive)) == ("", True)
+    own, inclusive = own_time(layered, "before = x * 1.5")
+    assert "%" in own and not inclusive
+    tint = line_of(layered, "before = x * 1.5").find_element("xpath", "..").get_attribute("class")
+    assert tint == "float32"
+
+
+def test_the_bar_of_a_scope_covers_its_lines_alone(layered: Any) -> None:
+    bars = {
+        text: len(line_of(layered, text).find_elements("css selector", ".bar"))
+        for text in ("before = x * 1.5", "before = layer(before)", "large = ", "after = x.soft")
+    }
+    assert list(bars.values()) == [0, 1, 1, 0]
+
+
+def test_the_tree_folds_layers_opens_a_level_and_filters(layered: Any) -> None:
+    [names] = [find(layered, "nav .pick")]
+    assert [name.text.split("\n")[0] for name in names] == ["layers"]
+    find(layered, "nav .open")[0].click()
+    folded = find(layered, "nav .pick")[1]
+    assert "0\u20132 (3 x)" in folded.text
+    folded.click()
+    assert find(layered, "#module")[0].text.startswith("layers.0 and 2 more")
+    assert "out" in line_of(layered, "after = x.soft").find_element("xpath", "..").get_attribute(
+        "class"
+    )
+    find(layered, "#module")[0].click()
+    assert "out" not in line_of(layered, "after = x.soft").find_element(
+        "xpath", ".."
+    ).get_attribute("class")
+
+
+def test_repeated_layers_are_one_row_that_unfolds(layered: Any) -> None:
+    line = line_of(layered, "return self.norm(self.up(x))")
+    line.click()
+    item = line.find_element("xpath", "..")
+    rows = item.find_elements("css selector", ".details tr")
+    names = [row.text.split()[0] for row in rows[1:]]
+    assert names == ["linear", "layer_norm", "mul.Tensor", "linear"]  # the first one takes float32
+    rows[2].find_element("css selector", "button.each").click()
+    assert len(item.find_elements("css selector", ".details tr")) == 1 + 4 + 2
+    line.click()
+
+
+def test_own_files_come_first_and_libraries_are_folded(layered: Any) -> None:
+    libraries = find(layered, "details.library")
+    assert libraries and not any(each.get_attribute("open") for each in libraries)
+    order = [each.get_attribute("aria-label") for each in find(layered, ".below section")]
+    assert order[0].endswith("layers.py")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_is_wider_than_the_window(layered: Any, width: int) -> None:
+    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    layered.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        line = line_of(layered, "return self.norm(self.up(x))")
+        layered.execute_script("arguments[0].click()", line)
+        widest = layered.execute_script("return document.documentElement.scrollWidth")
+        layered.execute_script("arguments[0].click()", line)
+    finally:
+        layered.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert widest <= width
