@@ -597,6 +597,8 @@ def run_verify(given: argparse.Namespace) -> int:
         for name, model in zip((given.first, *given.second), (first, *others), strict=True):
             if not isinstance(model, _Foreign):
                 _check_call(name, model, "forward", inputs)
+        if isinstance(first, torch.jit.ScriptModule) and _C.has_scopes(first._c):
+            first = jit_amp.script(first)  # its scopes as eager means them
     rows: list[dict[str, Any]] = []
     with torch.no_grad():
         scope: Any = contextlib.nullcontext()

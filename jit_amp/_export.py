@@ -90,7 +90,8 @@ def export(
             program = _Program(graph, scripted, formals, kept)
             return torch.export.export(program, args, named, dynamic_shapes=shapes, strict=False)
 
-        with fx_traceback.preserve_node_meta():
+        gradients = torch.set_grad_enabled(torch.is_grad_enabled())  # the program may switch it
+        with fx_traceback.preserve_node_meta(), gradients:
             if dynamic_shapes is None and _has_sizes_of_one((args, named)):
                 exported = _with_ones_free(traced)
             else:

@@ -189,6 +189,26 @@ def test_for_a_server(capsys: Any) -> None:
     assert (status, "--triton needs --input" in said) == (2, True)
 
 
+def test_export_and_verify_across_formats(capsys: Any) -> None:
+    given = ["--inputs", "float32[2,8]"]
+    status, out, _ = run(capsys, "export", "models:Scoped", *given, "-o", "a.pt2", "--json")
+    assert (status, "aten.linear.default" in json.loads(out)["operators"]) == (0, True)
+    other = ["models:other", "--plain", "--steps", "0"]
+    status, out, _ = run(capsys, "verify", "models:factory", "models:factory", *other, *given)
+    table = out.splitlines()[-3:]
+    assert status == 1
+    assert [line.split()[:2] for line in table[1:]] == [
+        ["models:other", "no"],
+        ["models:factory", "yes"],
+    ]
+    status, out, _ = run(capsys, "verify", "models:Scoped", "a.pt2", *given)
+    assert status == 0
+    Path("b.pt2").write_text("nothing")
+    status, _, told = run(capsys, "verify", "models:Scoped", "b.pt2", *given)
+    assert status == 2
+    assert "b.pt2: cannot be loaded" in told
+
+
 def test_what_verify_takes_for_different(capsys: Any) -> None:
     given = ["--input", "float32[3,4]", "--json"]
     status, out, _ = run(capsys, "verify", "models:Largest", "models:Smallest", *given)
