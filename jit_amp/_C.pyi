@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from torch import Tensor
@@ -40,13 +41,11 @@ def freeze_module(
     for_server: bool,
     check_inputs: bool,
 ) -> ScriptModule: ...
-
-class Packable:
-    weight: Tensor
-    plan: list[int]
-
-def packable_weights(frozen: ScriptModule, example: tuple[Any, ...]) -> list[Packable]: ...
-def use_packed(frozen: ScriptModule, packable: list[Packable], packed: ScriptModule) -> None: ...
+def pack_weights(
+    frozen: ScriptModule,
+    example: tuple[Any, ...] | None,
+    script: Callable[[list[Tensor], list[list[int]]], Any],
+) -> None: ...
 def facts(module: ScriptModule, examples: list[tuple[Any, ...]]) -> Graph: ...
 def enclosed_function(function: Any, pattern: Graph, scopes: list[_Scope]) -> Any: ...
 def enclosed_forward(

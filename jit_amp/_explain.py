@@ -428,8 +428,9 @@ def _weights(scripted: Any, method: str) -> Iterator[Weight]:
             yield Weight(_dtype(value.dtype), tuple(value.shape), value.nbytes, users)
     for child in scripted.children():
         packed: Any = child
-        if ".jit_amp._packed." in packed._c._type().qualified_name():  # csrc/passes/pack_weights.h
-            for value in packed.plain:
+        if hasattr(packed, "native_bfloat16"):  # jit_amp/_packed.py
+            for i in range(len(packed.plans)):
+                value = packed.dense(i)
                 yield Weight(_dtype(value.dtype), tuple(value.shape), value.nbytes, ())
 
 

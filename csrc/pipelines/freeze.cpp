@@ -18,6 +18,7 @@
 #include "passes/fold_sealed.h"
 #include "passes/fold_weights.h"
 #include "passes/functionalize.h"
+#include "passes/fuse_attention.h"
 #include "passes/fuse_pointwise.h"
 #include "passes/keep_addmm.h"
 #include "passes/keep_detach.h"
@@ -25,9 +26,11 @@
 #include "passes/keep_gradients.h"
 #include "passes/keep_in_place.h"
 #include "passes/keep_zero_dim.h"
+#include "passes/merge_branches.h"
 #include "passes/promote_operands.h"
 #include "passes/seal.h"
 #include "passes/share_parts.h"
+#include "passes/widen_products.h"
 #include "passes/write_questions.h"
 #include "passes/write_strides.h"
 
@@ -131,6 +134,18 @@ bool run_channels_last(Context& c) { return is_for_server(c) && channels_last(c.
 
 bool run_fuse_pointwise(Context& c) { return is_for_server(c) && fuse_pointwise(*c.graph); }
 
+bool run_widen_products(Context& c) { return is_for_server(c) && widen_products(*c.graph); }
+
+bool run_merge_branches(Context& c) { return merge_branches(c.graph); }
+
+bool run_fuse_attention(Context& c) {
+  if (!is_for_server(c)) {
+    return false;
+  }
+  c.facts = find_facts(c.graph, c.inputs);
+  return fuse_attention(c.graph, c.facts);
+}
+
 bool run_keep_gradients(Context& c) { return keep_gradients(*c.graph); }
 
 bool run_keep_addmm(Context& c) { return keep_addmm(*c.graph); }
@@ -191,7 +206,9 @@ const std::vector<Pass>& sealing() {
       {"optimize_frozen_graph", run_optimize_frozen_graph, Phase::sealed, Phase::sealed,
        /*is_optional=*/true},
       {"share_parts", run_share_parts, Phase::sealed, Phase::sealed, /*is_optional=*/true},
+      {"merge_branches", run_merge_branches, Phase::sealed, Phase::sealed, /*is_optional=*/true},
       {"functionalize", run_functionalize, Phase::sealed, Phase::sealed, /*is_optional=*/true},
+      {"fuse_attention", run_fuse_attention, Phase::sealed, Phase::sealed, /*is_optional=*/true},
       {"channels_last", run_channels_last, Phase::sealed, Phase::sealed, /*is_optional=*/true},
       {"keep_zero_dim", run_keep_zero_dim, Phase::sealed, Phase::sealed, /*is_optional=*/true},
       {"keep_in_place", run_keep_in_place, Phase::sealed, Phase::sealed, /*is_optional=*/true},
@@ -201,6 +218,7 @@ const std::vector<Pass>& sealing() {
       {"write_strides", run_write_strides, Phase::stock, Phase::stock, /*is_optional=*/true},
       {"detach_sizes", run_detach_sizes, Phase::stock, Phase::stock, /*is_optional=*/true},
       {"fuse_pointwise", run_fuse_pointwise, Phase::stock, Phase::stock, /*is_optional=*/true},
+      {"widen_products", run_widen_products, Phase::stock, Phase::stock, /*is_optional=*/true},
   };
   return passes;
 }

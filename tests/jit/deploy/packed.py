@@ -11,9 +11,35 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from jit_amp import _freeze
+from jit_amp._packed import Packed
+
+
+class OnProcessor(Packed):
+    """Weights on a processor that computes in bfloat16."""
+
+    def computes_in(self, dtype: int) -> bool:
+        return dtype == torch.bfloat16
+
+
+class OnOldProcessor(Packed):
+    """Weights on a processor that computes in float32 alone."""
+
+    def computes_in(self, dtype: int) -> bool:
+        return False
+
+
+@contextlib.contextmanager
+def old_processor() -> Iterator[None]:
+    """A processor that emulates reduced dtypes, for machines whose processor does not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_freeze, "Packed", OnOldProcessor)
+        yield
 
 
 def _plain(weight: Tensor) -> Tensor:
@@ -66,6 +92,8 @@ def bfloat16_processor() -> Iterator[None]:
             library.impl("_reorder_linear_weight", _packed, key, allow_override=True)
             library.impl("_reorder_convolution_weight", _packed, key, allow_override=True)
     try:
-        yield
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_freeze, "Packed", OnProcessor)
+            yield
     finally:
         library._destroy()

@@ -25,7 +25,7 @@ def processor() -> Iterator[None]:
 class Layer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.linear = nn.Linear(8, 8)
+        self.linear = nn.Linear(64, 64)
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -35,7 +35,7 @@ class Layer(nn.Module):
 class Around(nn.Module):
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
-        self.inner, self.linear = inner, nn.Linear(8, 8)
+        self.inner, self.linear = inner, nn.Linear(64, 64)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.inner(x)
@@ -54,7 +54,7 @@ class Several(nn.Module):
         return x
 
 
-X = torch.rand(3, 8, generator=torch.Generator().manual_seed(0))
+X = torch.rand(3, 64, generator=torch.Generator().manual_seed(0))
 
 
 def server(module: nn.Module) -> Any:
@@ -69,7 +69,8 @@ def loaded(module: Any) -> Any:
 
 
 def packed(module: Any) -> list[Any]:
-    return [w.layout for m in module.modules() for w in getattr(m, "packed", ())]
+    held = [w for m in module.modules() for w in getattr(m, "weights", ())]
+    return [w.layout for w in held if w.layout != torch.strided]
 
 
 def test_weights_are_packed_when_made_and_when_loaded() -> None:
@@ -113,7 +114,7 @@ def test_an_input_that_onednn_does_not_take(given: Any) -> None:
 class Named(Layer):
     def __init__(self) -> None:
         super().__init__()
-        self._packed = torch.full((8,), 2.0)
+        self._packed = torch.full((64,), 2.0)
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -142,7 +143,7 @@ class Stateful(Layer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("sum", torch.zeros(3, 8))
+        self.register_buffer("sum", torch.zeros(3, 64))
         self.cache, self.calls = [torch.zeros(1)], 0
 
     def forward(self, x: Tensor, raises: bool = False) -> tuple[Tensor, int]:
@@ -150,7 +151,7 @@ class Stateful(Layer):
             self.calls += 1
             self.cache.append(x)
             self.sum += self.linear(x)
-            self.sum[0].add_(torch.rand(8))
+            self.sum[0].add_(torch.rand(64))
             print("here")
             if raises:
                 raise ValueError("half way")
