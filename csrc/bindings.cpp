@@ -15,10 +15,11 @@
 #include "core/error.h"
 #include "core/forks.h"
 #include "core/ignored.h"
-#include "passes/enclose.h"
-#include "passes/pack_weights.h"
-#include "passes/restore_trace.h"
-#include "passes/write_questions.h"
+#include "passes/export/write_questions.h"
+#include "passes/quirks/write_numbers.h"
+#include "passes/server/pack_weights.h"
+#include "passes/source/enclose.h"
+#include "passes/source/restore_trace.h"
 #include "pipelines/alone.h"
 #include "runtime/attach.h"
 #include "runtime/explain.h"
@@ -367,6 +368,7 @@ PYBIND11_MODULE(_C, m) {
            const std::vector<Scope>& scopes) {
           const auto graph = torch::jit::toGraphFunction(*function.function_).graph();
           jit_amp::restore(graph, *pattern);
+          jit_amp::write_numbers(*graph);  // the trace may be saved
           jit_amp::enclose(*graph, *pattern, around(scopes));
         });
   m.def("restore_module",
@@ -378,6 +380,7 @@ PYBIND11_MODULE(_C, m) {
               auto* function = torch::jit::tryToGraphFunction(method.function());
               if (function && done.insert(function->graph().get()).second) {
                 jit_amp::restore(function->graph(), *pattern);
+                jit_amp::write_numbers(*function->graph());
               }
             }
           }

@@ -28,8 +28,20 @@ template struct Opened<Classes, &CompilationUnit::classes_>;
 
 }  // namespace
 
+namespace {
+
+// Whether a class has methods still. It knows them by their addresses only, and what was loaded
+// from a file takes them along when it goes, while a class of PyTorch's compiler that had one as a
+// submodule stays for ever.
+bool lives(const c10::ClassType& type) { return type.compilation_unit() != nullptr; }
+
+}  // namespace
+
 std::vector<GraphFunction*> functions_of(const c10::ClassType& type) {
   std::vector<GraphFunction*> functions;
+  if (!lives(type)) {
+    return functions;
+  }
   for (const auto& some : {type.methods(), type.getForwardPreHooks(), type.getForwardHooks()}) {
     for (Function* method : some) {
       if (auto* function = tryToGraphFunction(*method)) {
@@ -64,8 +76,12 @@ bool HasScopes::look(Graph& graph) {
       if (const auto interface = node->input(0)->type()->cast<c10::InterfaceType>()) {
         return !interface->is_module() && behind(*interface);
       }
-      if (!node->input(0)->type()->cast<c10::ClassType>()) {
+      const auto cls = node->input(0)->type()->cast<c10::ClassType>();
+      if (!cls) {
         return true;  // malformed: lowering refuses it
+      }
+      if (!lives(*cls)) {
+        return false;  // nothing can call it
       }
       auto* method = tryToGraphFunction(node);
       return method && (*this)(*method);

@@ -6,7 +6,7 @@
 
 #include "analysis/defined.h"
 #include "analysis/observed.h"
-#include "analysis/policy.h"
+#include "analysis/plan.h"
 
 namespace jit_amp {
 namespace {
@@ -27,20 +27,21 @@ std::string reach(const std::string& overload, const std::string& device) {
   const auto op = find(overload);
   const c10::FunctionSchema& schema = op->schema();
   const auto type = c10::Device(device).type();
-  switch (policy_of(schema, type)) {
-    case Policy::untouched:
-    case Policy::promote_inside:
+  const Policy policy = policy_of(schema, type);
+  switch (action_of(policy, type, Product::exported)) {
+    case Action::none:
       return "untouched";
-    case Policy::lower:
-    case Policy::fp32:
-    case Policy::fp32_opt_dtype:
+    case Action::to_scope:
+    case Action::to_float32:
+    case Action::set_dtype:
       return "cast";
-    case Policy::promote:
+    case Action::promote:
       return "promote";
-    case Policy::banned:
-      return "refused: autocast refuses it, in eager too";
-    default:
+    case Action::dispatch:
       break;
+  }
+  if (policy == Policy::banned) {
+    return "refused: autocast refuses it, in eager too";
   }
   if (is_defined(schema, type)) {
     return "decomposed";

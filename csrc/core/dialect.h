@@ -17,7 +17,7 @@
 //   jit_amp::carried(t(a -> *) x) -> t(*)
 //       x itself; core/loops.h.
 //   jit_amp::block_done() -> ()
-//       Nothing; passes/for_interpreter.h.
+//       Nothing; passes/lowering/for_interpreter.h.
 //   jit_amp::ambient_dtype(str device) -> int
 //       torch.get_autocast_dtype(device) in the calling thread.
 //   jit_amp::enter_scope(str device, str[] devices, bool[] enabled, int[] dtypes,
@@ -32,7 +32,7 @@
 //   jit_amp::deferred[value=…]() -> int
 //       A constant that no pass folds, until seal does.
 //   jit_amp::detached(Tensor(a) x) -> Tensor(a)
-//       x.detach(), which PyTorch's freezing is not to see; passes/keep_detach.h.
+//       x.detach(), which PyTorch's freezing is not to see; passes/quirks/keep_detach.h.
 //   jit_amp::hidden(inputs…) -> Tensor
 //       An operator that one of PyTorch's rewritings is not to see, inside one pass.
 //   jit_amp::scoped[Subgraph=…, devices=…](enabled…, dtype…, inputs…) -> …

@@ -99,11 +99,11 @@ bool run_alone(const std::string& name, Context& context) {
   if (context.graph) {
     verify(*context.graph, pass.needs, "a test's graph");
     context.inputs = inputs_by_type(*context.graph);
-    if (pass.needs == Phase::decided) {
+    if (pass.reads == Reads::facts || pass.needs == Phase::decided) {
       context.facts = find_facts(context.graph, context.inputs);
     }
   }
-  const bool changed = pass.run(context);
+  const bool changed = is_for(pass, context) && pass.run(context);
   verify(*context.graph, pass.gives, pass.name);
   return changed;
 }

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "core/forks.h"
+#include "core/graphs.h"
 
 namespace jit_amp {
 namespace {
@@ -34,7 +35,7 @@ void dump(const char* pass, const char* when, const std::shared_ptr<Graph>& grap
   }
 }
 
-// Whether JIT_AMP_STOP_AFTER allows one more optional pass.
+// Whether JIT_AMP_STOP_AFTER allows one more pass for speed.
 bool is_allowed() {
   static const int64_t limit = [] {
     const char* value = std::getenv("JIT_AMP_STOP_AFTER");
@@ -45,12 +46,17 @@ bool is_allowed() {
 }
 
 void run_pass(const Pass& pass, Context& context) {
+  if (pass.reads == Reads::facts && !context.facts_hold) {
+    context.facts = find_facts(context.graph, context.inputs);
+    context.facts_hold = true;
+  }
   const bool is_checked = is_verifying() && context.graph;
   const std::string before = is_checked ? context.graph->toString() : "";
   const Graph* const was = context.graph.get();
   dump(pass.name, "before", context.graph);
   const auto start = std::chrono::steady_clock::now();
   const bool changed = pass.run(context);
+  context.facts_hold &= !changed;
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   {
     const std::lock_guard lock(times().lock);
@@ -71,6 +77,21 @@ void run_pass(const Pass& pass, Context& context) {
 
 }  // namespace
 
+bool is_for_server(const Context& context) {
+  return context.for_server && !contains(*context.graph, prim::fork);
+}
+
+bool is_for(const Pass& pass, const Context& context) {
+  switch (pass.artefacts) {
+    case For::numerics:
+      return context.optimize_numerics;
+    case For::servers:
+      return is_for_server(context);
+    default:
+      return true;
+  }
+}
+
 void run_pipeline(const std::vector<Pass>& pipeline, Context& context) {
   for (const Pass& pass : pipeline) {
     if (context.phase != pass.needs) {
@@ -78,7 +99,7 @@ void run_pipeline(const std::vector<Pass>& pipeline, Context& context) {
                                       name_of(pass.needs), ", and this one is ",
                                       name_of(context.phase)));
     }
-    if (!pass.is_optional || is_allowed()) {
+    if (is_for(pass, context) && (pass.kind != Kind::speed || is_allowed())) {
       run_pass(pass, context);
     }
     context.phase = pass.gives;

@@ -1,13 +1,15 @@
 // pipeline: passes in their order, as data.
 //
-// A pipeline is a table. Each row has a pass's name, which is its file's, what it does, and the
-// phases (core/verify.h) in which it takes and leaves a graph. `run_pipeline` goes through a table
-// and, around each pass,
+// A pipeline is a table. Each row has a pass's name, which is its file's, what it does, the phases
+// (core/verify.h) in which it takes and leaves a graph, and more that a pass would otherwise see to
+// by itself. `run_pipeline` goes through a table and, around each pass,
 //
+//   - leaves out what is for other artefacts than this one;
+//   - finds the facts that the pass reads, where an earlier pass has changed the graph since;
 //   - checks that the graph is in the phase that the pass needs, and, under JIT_AMP_VERIFY=1, that
 //     it is what its phase promises, and that the pass told the truth of whether it changed it;
 //   - prints the graph before and after for PyTorch's own log: PYTORCH_JIT_LOG_LEVEL=share_casts;
-//   - leaves out optional passes beyond the first n that JIT_AMP_STOP_AFTER=n allows, in the whole
+//   - leaves out passes for speed beyond the first n that JIT_AMP_STOP_AFTER=n allows, in the whole
 //     process: to find the one that makes a difference;
 //   - adds up the time that the pass takes.
 #pragma once
@@ -25,8 +27,8 @@
 #include "analysis/facts.h"
 #include "analysis/scopes.h"
 #include "core/verify.h"
-#include "passes/fix_attributes.h"
-#include "passes/lower.h"
+#include "passes/lowering/lower.h"
+#include "passes/source/fix_attributes.h"
 
 namespace jit_amp {
 
@@ -49,15 +51,41 @@ struct Context {
   Scopes scopes = {};
   std::vector<Known> inputs = {};  // what the artefact's check lets in
   Facts facts = {};
+  bool facts_hold = false;  // of the graph as it is
 };
+
+// What goes wrong without a pass.
+enum class Kind : uint8_t {
+  meaning,  // the program is another, or is refused
+  quirk,    // a pass of PyTorch's that comes later breaks it (csrc/passes/quirks)
+  speed,    // nothing
+};
+
+// Which artefacts it is for. What is not frozen counts as every one.
+enum class For : uint8_t {
+  all,
+  numerics,  // those that may round otherwise than eager
+  servers,   // those that may have operators that only builds for x86 have, and start no tasks
+};
+
+enum class Reads : uint8_t { graph, facts };
 
 struct Pass {
   const char* name;
   bool (*run)(Context& context);  // whether it changed the graph
   Phase needs;
   Phase gives;
-  bool is_optional = false;  // without it the graph means the same
+  Kind kind = Kind::meaning;
+  For artefacts = For::all;
+  Reads reads = Reads::graph;
 };
+
+// Whether the artefact is for a server. What a task writes while the rest runs, no order of nodes
+// tells: what starts one is left as it is.
+bool is_for_server(const Context& context);
+
+// Whether the pass is for this artefact.
+bool is_for(const Pass& pass, const Context& context);
 
 void run_pipeline(const std::vector<Pass>& pipeline, Context& context);
 

@@ -4,15 +4,15 @@
 
 #include "core/ambient.h"
 #include "core/loops.h"
-#include "passes/enter_scopes.h"
-#include "passes/flatten.h"
-#include "passes/fold_constants.h"
-#include "passes/for_interpreter.h"
-#include "passes/name_convolutions.h"
-#include "passes/share_casts.h"
-#include "passes/tell_aliases.h"
-#include "passes/write_numbers.h"
-#include "passes/write_powers.h"
+#include "passes/lowering/enter_scopes.h"
+#include "passes/lowering/for_interpreter.h"
+#include "passes/lowering/share_casts.h"
+#include "passes/quirks/tell_aliases.h"
+#include "passes/quirks/write_numbers.h"
+#include "passes/source/flatten.h"
+#include "passes/source/fold_constants.h"
+#include "passes/source/name_convolutions.h"
+#include "passes/source/write_powers.h"
 
 namespace jit_amp {
 namespace {
@@ -65,10 +65,10 @@ const std::vector<Pass>& flattening() {
   static const auto& passes = *new std::vector<Pass>{
       {"flatten", run_flatten, Phase::source, Phase::inlined},
       {"name_convolutions", run_name_convolutions, Phase::inlined, Phase::inlined},
-      {"write_numbers", run_write_numbers, Phase::inlined, Phase::inlined},
+      {"write_numbers", run_write_numbers, Phase::inlined, Phase::inlined, Kind::quirk},
       {"write_powers", run_write_powers, Phase::inlined, Phase::inlined},
       {"mark_loops", run_mark_loops, Phase::inlined, Phase::flat},
-      {"tell_aliases", run_tell_aliases, Phase::flat, Phase::flat},
+      {"tell_aliases", run_tell_aliases, Phase::flat, Phase::flat, Kind::quirk},
       {"fold_constants", run_fold_constants, Phase::flat, Phase::flat},
       {"fix_attributes", run_fix_attributes, Phase::flat, Phase::flat},
   };
@@ -78,7 +78,7 @@ const std::vector<Pass>& flattening() {
 const std::vector<Pass>& lowering() {
   static const auto& passes = *new std::vector<Pass>{
       {"lower", run_lower, Phase::flat, Phase::lowered},
-      {"share_casts", run_share_casts, Phase::lowered, Phase::lowered, /*is_optional=*/true},
+      {"share_casts", run_share_casts, Phase::lowered, Phase::lowered, Kind::speed},
   };
   return passes;
 }
@@ -86,7 +86,7 @@ const std::vector<Pass>& lowering() {
 const std::vector<Pass>& recording() {
   static const auto& passes = *new std::vector<Pass>{
       {"enter_scopes", run_enter_scopes, Phase::flat, Phase::lowered},
-      {"for_interpreter", run_for_interpreter, Phase::lowered, Phase::runnable},
+      {"for_interpreter", run_for_interpreter, Phase::lowered, Phase::runnable, Kind::quirk},
   };
   return passes;
 }
@@ -94,8 +94,8 @@ const std::vector<Pass>& recording() {
 const std::vector<Pass>& running() {
   static const auto& passes = *new std::vector<Pass>{
       {"constant_propagation", run_constant_propagation, Phase::lowered, Phase::lowered,
-       /*is_optional=*/true},
-      {"for_interpreter", run_for_interpreter, Phase::lowered, Phase::runnable},
+       Kind::speed},
+      {"for_interpreter", run_for_interpreter, Phase::lowered, Phase::runnable, Kind::quirk},
   };
   return passes;
 }

@@ -2,7 +2,7 @@
 //
 // The same for calls in process and for an artefact, as far as `lowered`: there is one meaning of
 // autocast. Then in process the graph is made ready for our own interpreter. Or the flat graph
-// enters its scopes as it runs (passes/enter_scopes.h says when).
+// enters its scopes as it runs (passes/lowering/enter_scopes.h says when).
 #pragma once
 
 #include "pipelines/pipeline.h"

@@ -19,7 +19,7 @@
 #include "core/dialect.h"
 #include "core/error.h"
 #include "core/graphs.h"
-#include "passes/enter_scopes.h"
+#include "passes/lowering/enter_scopes.h"
 #include "pipelines/script.h"
 #include "runtime/kernels.h"
 #include "runtime/program.h"

@@ -1,9 +1,10 @@
 // explain: what each operator of a program does under autocast, seen while it runs.
 //
 // Runs the program once as eager would: the flat graph, which enters its scopes as it runs
-// (passes/enter_scopes.h), with an observer around each operator. What an operator casts is seen by
-// what its autocast kernel does, as in record.h: autocast was on when it began and is not inside
-// it. So the dtypes and the casts that are told are not predictions, whatever the operator is.
+// (passes/lowering/enter_scopes.h), with an observer around each operator. What an operator casts
+// is seen by what its autocast kernel does, as in record.h: autocast was on when it began and is
+// not inside it. So the dtypes and the casts that are told are not predictions, whatever the
+// operator is.
 //
 // With numerics, each operator runs once more in float64, on the operands that it had (the error
 // that it introduces) and on those that a program all in float64 would have had (the error that has

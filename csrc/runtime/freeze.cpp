@@ -11,9 +11,9 @@
 #include "core/error.h"
 #include "core/graphs.h"
 #include "core/ignored.h"
-#include "passes/own_constants.h"
-#include "passes/pack_weights.h"
-#include "passes/write_devices.h"
+#include "passes/export/own_constants.h"
+#include "passes/export/write_devices.h"
+#include "passes/server/pack_weights.h"
 #include "pipelines/freeze.h"
 #include "pipelines/script.h"
 #include "runtime/attach.h"
@@ -114,6 +114,20 @@ Module freezable(const Module& module) {
   return own;
 }
 
+// Declares what a preserved module has behind an interface as of the class that it is of: the
+// methods take its parts out of it, and a file says so by the class alone.
+void declare_behind_interfaces(const Module& module) {
+  for (const Module& each : module.modules()) {
+    const auto type = each.type();
+    for (size_t i = 0; i < type->numAttributes(); ++i) {
+      const auto& value = each._ivalue()->getSlot(i);
+      if (value.isModule() && type->getAttribute(i)->cast<c10::InterfaceType>()) {
+        type->unsafeChangeAttributeType(type->getAttributeName(i), value.type());
+      }
+    }
+  }
+}
+
 // A frozen module, and the graphs of its methods with what is known of their values.
 struct Decided {
   Module frozen;
@@ -127,6 +141,7 @@ Decided decided(const Module& module, const std::vector<std::string>& preserved_
   const std::vector<Kept> kept = kept_methods(copy, preserved_attrs);
   lower_methods(copy, kept, preserved_attrs);
   refusing_unfit_graphs([&] { freeze_module_inplace(&copy, preserved_attrs); });
+  declare_behind_interfaces(copy);
   Decided made{copy, {}};
   std::unordered_set<GraphFunction*> done;
   for (const Kept& method : kept) {

@@ -1,6 +1,7 @@
 #include "runtime/program.h"
 
 #include <ATen/autocast_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
@@ -16,7 +17,7 @@
 #include "core/dialect.h"
 #include "core/error.h"
 #include "core/graphs.h"
-#include "passes/enter_scopes.h"
+#include "passes/lowering/enter_scopes.h"
 #include "pipelines/script.h"
 #include "runtime/attach.h"
 #include "runtime/kernels.h"
@@ -336,9 +337,14 @@ void Program::run(Stack& stack, size_t inputs) {
   const Ambient ambient{at::autocast::is_autocast_enabled(at::kCPU),
                         at::autocast::is_autocast_enabled(at::kCUDA)};
   // Not in the thread of a task, whose autocast state is not its caller's: one without Python.
-  const bool with_gradients = at::GradMode::is_enabled() && PyGILState_GetThisThreadState();
+  const bool may_enter = PyGILState_GetThisThreadState();
+  const bool with_gradients = at::GradMode::is_enabled() && may_enter;
   const auto arguments = last(stack, inputs);
-  bool records = with_gradients && std::any_of(arguments.begin(), arguments.end(), requires_grad);
+  // Which casts are made below vmap is the dispatcher's to know.
+  const bool is_mapped = may_enter && c10::impl::tls_is_dispatch_key_included(
+                                          c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
+  bool records = is_mapped ||
+                 (with_gradients && std::any_of(arguments.begin(), arguments.end(), requires_grad));
   auto self = self_of(stack, inputs);
   Lowered lowered;
   if (!records) {

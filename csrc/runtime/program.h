@@ -3,9 +3,9 @@
 // The optimized graph of a lowered function is one node, `jit_amp::program`, whatever the ambient
 // autocast is. Its first input is a Program: the function's source graph, and the lowered graphs
 // that calls have needed so far, one per ambient state (off, on for CPU, for CUDA, for both), one
-// for calls whose gradients are recorded (passes/enter_scopes.h), and each of these per value of
-// the attributes that scopes read. A graph is lowered when it is first needed. It serves all
-// modules of the function's class, and keeps none of them alive: not a weak pointer either, for
+// for calls whose gradients are recorded (passes/lowering/enter_scopes.h), and each of these per
+// value of the attributes that scopes read. A graph is lowered when it is first needed. It serves
+// all modules of the function's class, and keeps none of them alive: not a weak pointer either, for
 // which PyTorch would keep a module's weights.
 //
 // Safe to call from several threads. One thread lowers at a time; the others wait or run. A forked
@@ -25,7 +25,7 @@
 #include "analysis/scopes.h"
 #include "core/forks.h"
 #include "core/ignored.h"
-#include "passes/fix_attributes.h"
+#include "passes/source/fix_attributes.h"
 
 namespace jit_amp {
 

@@ -9,7 +9,7 @@
 #include <map>
 #include <vector>
 
-#include "analysis/policy.h"
+#include "analysis/plan.h"
 #include "core/ambient.h"
 #include "core/devices.h"
 #include "core/dialect.h"
@@ -131,10 +131,11 @@ std::optional<c10::ScalarType> dtype_of_operands(const c10::OperatorName& name,
   const std::string full =
       name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
   for (const auto& [overload, policy] : policy_table(device)) {
-    if (overload == full && policy == Policy::lower) {
+    const Action action = action_of(policy, device, Product::in_process);
+    if (overload == full && action == Action::to_scope) {
       return at::autocast::get_autocast_dtype(device);
     }
-    if (overload == full && policy == Policy::fp32) {
+    if (overload == full && action == Action::to_float32) {
       return c10::kFloat;
     }
   }

@@ -3,8 +3,8 @@
 // PyTorch's tracer records what the dispatcher runs: autocast's casts as if the author had written
 // them, and nothing of the scopes. Under a Recording, the scopes that Python enters and leaves
 // become `jit_amp::enter` and `jit_amp::exit`, which set and restore the state where a trace is run
-// as it is (PyTorch's check_trace), and autocast's own casts are marked. passes/restore_trace.h
-// makes a source graph of that.
+// as it is (PyTorch's check_trace), and autocast's own casts are marked.
+// passes/source/restore_trace.h makes a source graph of that.
 //
 // An autocast kernel is seen by what it does (ATen/autocast_mode.h): autocast was on when an
 // operator began, and is not inside it. An `aten::to` in there is a cast of autocast's; then comes
@@ -18,7 +18,7 @@
 #include <cstdint>
 
 #include "core/dialect.h"
-#include "passes/enclose.h"
+#include "passes/source/enclose.h"
 
 namespace jit_amp {
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import io
 import re
@@ -259,8 +260,7 @@ class _Comparison:
             yield from self._misses("lite", lite, calls, exact, times=1)
 
     def _elsewhere(self, module: Any) -> Run:
-        self.stock.load(module.save_to_buffer())
-        return self.stock.call
+        return functools.partial(self.stock.call, self.stock.load(module.save_to_buffer()))
 
     def _misses(
         self,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import itertools
 import socket
 import subprocess
 import sys
@@ -19,15 +20,28 @@ from typing import Any
 import torch
 
 
-class Stock:
-    """Gives what an artefact gives there. One that ends or raises is a RuntimeError."""
+class Gone(RuntimeError):
+    """The process has ended."""
 
-    def __init__(self, extensions: Sequence[str]) -> None:
+
+class Stock:
+    """The process.
+
+    Args:
+        extensions: modules that it imports, for operators that are not PyTorch's.
+        threads: that it computes with.
+    """
+
+    def __init__(self, extensions: Sequence[str], threads: int = 1) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno()), *extensions],
+                [
+                    *(sys.executable, "-W", "ignore", __file__),
+                    *(str(theirs.fileno()), str(threads), *extensions),
+                ],
                 pass_fds=[theirs.fileno()],
+                stdout=subprocess.DEVNULL,  # what artefacts print
             )
         self.pipe = Connection(ours.detach())
 
@@ -40,23 +54,36 @@ class Stock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
         self.pipe.close()
         self.process.wait()
 
-    def load(self, artefact: bytes) -> None:
-        self._ask(artefact)
+    def load(self, artefact: bytes) -> int:
+        """Loads what torch.jit.save wrote; what it is known by there."""
+        number: int = self._ask("load", artefact)
+        return number
 
-    def call(self, *args: Any) -> Any:
-        return self._ask(args)
+    def call(self, number: int, *args: Any, **kwargs: Any) -> Any:
+        """What it gives there, with random numbers from seed 0 and gradients as they are here.
 
-    def _ask(self, question: Any) -> Any:
+        Raises:
+            Gone: The process has ended.
+            RuntimeError: It raises there, with the text.
+        """
+        return self._ask("call", (number, args, kwargs, torch.is_grad_enabled()))
+
+    def forget(self, number: int) -> None:
+        self._ask("forget", number)
+
+    def _ask(self, what: str, value: Any) -> Any:
         try:
-            _send(self.pipe, (question, torch.is_grad_enabled()))
+            _send(self.pipe, (what, value))
             is_answer, answer = _receive(self.pipe)
         except (EOFError, OSError) as error:
-            raise RuntimeError(
-                f"the process without jit_amp ended with {self.process.wait()}"
-            ) from error
+            code = self.process.wait()
+            raise Gone(f"the process without jit_amp ended with {code}") from error
         if not is_answer:
             raise RuntimeError(answer)
         return answer
@@ -72,26 +99,45 @@ def _receive(pipe: Connection) -> Any:
     return torch.load(io.BytesIO(pipe.recv_bytes()), weights_only=False)
 
 
+def _plain(value: Any) -> Any:
+    """NamedTuples of a script module have a class that no other process knows."""
+    if isinstance(value, tuple):
+        return tuple(_plain(each) for each in value)
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, torch.Tensor):
+        return value.detach().requires_grad_(value.requires_grad)
+    return value
+
+
 def main() -> None:
     pipe = Connection(int(sys.argv[1]))
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(sys.argv[2]))
     sys.path.insert(0, str(Path(__file__).parent))
-    for extension in sys.argv[2:]:
+    for extension in sys.argv[3:]:
         importlib.import_module(extension)
     assert not any(name.split(".")[0] == "jit_amp" for name in sys.modules)
-    loaded: Any = None
+    loaded: dict[int, Any] = {}
+    numbers = itertools.count()
     while True:
         try:
-            question, is_grad_enabled = _receive(pipe)
+            what, value = _receive(pipe)
         except EOFError:
             return
+        answer: Any = None
         try:
-            if isinstance(question, bytes):
-                loaded, answer = torch.jit.load(io.BytesIO(question)), None
-            else:
+            if what == "load":
+                answer = next(numbers)
+                loaded[answer] = torch.jit.load(io.BytesIO(value))
+            elif what == "call":
+                number, args, kwargs, is_grad_enabled = value
                 torch.manual_seed(0)
                 with torch.set_grad_enabled(is_grad_enabled):
-                    answer = loaded(*question)
+                    answer = _plain(loaded[number](*args, **kwargs))
+            else:
+                loaded.pop(value, None)
             _send(pipe, (True, answer))
         except Exception as error:
             _send(pipe, (False, str(error) or type(error).__name__))

@@ -3,6 +3,7 @@ leaves what it is given, and the process, as they were."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,8 @@ import torch
 
 import jit_amp
 
+from .elsewhere import Elsewhere, calls_are_made
+from .elsewhere import watched as watched_elsewhere
 from .support import autocast_state
 from .untouched import CHANGES, watched
 
@@ -22,6 +25,21 @@ def calls_are_watched() -> Iterator[None]:
     yield
     for name, function in originals.items():
         setattr(jit_amp, name, function)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def elsewhere(calls_are_watched: None) -> Iterator[Elsewhere | None]:
+    """Where all that is frozen is loaded and run too."""
+    if os.environ.get("JIT_AMP_PRETEND"):  # no other process has that device
+        yield None
+        return
+    elsewhere = Elsewhere()
+    original = jit_amp.freeze
+    jit_amp.freeze = watched_elsewhere(original, elsewhere)
+    with calls_are_made(elsewhere):
+        yield elsewhere
+    jit_amp.freeze = original
+    elsewhere.stop()
 
 
 @pytest.fixture(autouse=True)

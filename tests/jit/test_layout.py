@@ -60,4 +60,33 @@ def test_a_pass_is_in_a_file_of_its_name() -> None:
         "constant_propagation", "remove_list_mutation", "optimize_frozen_graph",  # PyTorch's
     }  # fmt: skip
     assert names >= {"flatten", "lower", "seal"}
-    assert {name for name in names if not (CSRC / f"passes/{name}.cpp").exists()} == elsewhere
+    passes = {file.stem for file in FILES if file.parts[0] == "passes"}
+    assert names - passes == elsewhere
+
+
+ROOMS = {"source", "lowering", "export", "quirks", "server"}
+
+
+def test_each_pass_has_a_room() -> None:
+    rooms = {file.parts[1] for file in FILES if file.parts[0] == "passes"}
+    assert rooms == ROOMS
+    assert all(len(file.parts) == 3 for file in FILES if file.parts[0] == "passes")
+
+
+def test_the_tables_and_the_rooms_agree() -> None:
+    """What mends a pass of PyTorch's is a row of that kind; what only servers get is for them."""
+    rows = re.findall(
+        r'\{"(\w+)", run_\w+, [^{}]*?(?:Kind::(\w+))?(?:,\s+For::(\w+))?(?:,\s+Reads::\w+)?\}',
+        "".join((CSRC / f).read_text() for f in FILES if f.parts[0] == "pipelines"),
+    )
+    room = {file.stem: file.parts[1] for file in FILES if file.parts[0] == "passes"}
+    kinds = {name: kind or "meaning" for name, kind, _ in rows if name in room}
+    assert len(rows) > 30
+    assert {name for name, kind in kinds.items() if kind == "quirk"} == {
+        name for name in kinds if room[name] == "quirks"
+    } | {"for_interpreter"}  # the interpreter's order
+    artefacts = {name: whom or "all" for name, _, whom in rows if name in room}
+    for_servers = {name for name, whom in artefacts.items() if whom == "servers"}
+    assert for_servers == {name for name in artefacts if room[name] == "server"} - {
+        "functionalize"  # half of it is for all
+    }

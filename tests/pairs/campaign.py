@@ -190,7 +190,6 @@ class Worker:
         self.process: subprocess.Popen[str] | None = None
         self.lines: queue.Queue[str] = queue.Queue()
         self.done = 0
-        self.errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
 
     def ask(self, line: str) -> dict[str, Any]:
         """The answer; if there is none, how the process ended."""
@@ -208,14 +207,15 @@ class Worker:
             if not isinstance(error, queue.Empty):
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     kind = f"the process ends with {self.process.wait(10)}"
-            self.stop()
             self.errors.seek(0)
-            return {"verdict": "differs", "kind": kind, "detail": self.errors.read()[-1500:]}
+            said = self.errors.read()[-1500:]
+            self.stop()
+            return {"verdict": "differs", "kind": kind, "detail": said}
 
     def _start(self) -> None:
         for _ in range(5):
             self.stop()
-            self.errors.truncate(0)
+            self.errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
             self.process = subprocess.Popen(
                 [sys.executable, "-W", "ignore", "-X", "faulthandler", "-m", *WORKER],
                 stdin=subprocess.PIPE,
@@ -225,7 +225,10 @@ class Worker:
                 text=True,
             )
             self.lines = queue.Queue()
-            threading.Thread(target=_read, args=(self.process, self.lines), daemon=True).start()
+            self.reader = threading.Thread(
+                target=_read, args=(self.process, self.lines), daemon=True
+            )
+            self.reader.start()
             with contextlib.suppress(queue.Empty):
                 if "ready" in self.lines.get(timeout=PATIENCE):
                     self.done = 0
@@ -240,6 +243,9 @@ class Worker:
             self.process.wait()
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.close()
+            self.reader.join()
+            self.process.stdout.close()
+            self.errors.close()
             self.process = None
 
 

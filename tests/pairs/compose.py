@@ -143,7 +143,7 @@ class _Composer:
     def around(self, feature: Feature, items: list[Node], is_open: bool) -> list[str]:
         inside = is_open if feature.inside is None else feature.inside
         self.adopt(feature, self.main)
-        held = self.lines(items, inside)
+        held = self.lines(items, inside) or ["pass"]
         body = feature.body.splitlines()
         found = [] if is_open else ["x = x.float()"]
         for line in body:

@@ -62,8 +62,9 @@ class Door:
             return not frozen  # docs: an artefact is called outside any autocast
         if self.make == "optimize_for_inference":
             return self.carry != "saved" and self.call in ("no_grad", "inference_mode", "thread")
-        # Under vmap eager's autocast does not cast at all; an artefact has its casts.
-        return not (frozen and self.call == "vmap")
+        # Under vmap few of autocast's casts are made. An artefact has all of them, and a trace the
+        # dtypes of its run, which `to(device)` repeats.
+        return not ((frozen or self.how.traces) and self.call == "vmap")
 
     def takes(self, program: Composed) -> bool:
         """Whether the program may come to it."""

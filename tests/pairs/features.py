@@ -209,6 +209,7 @@ STATE = [
         "self.average = self.average * 0.5 + x.detach().float().sum()\nx = x + self.average",
         'self.register_buffer("average", torch.zeros(1))',
         traced=False,
+        masks=("vmap",),  # eager leaves a tensor of vmap's in the module
     ),
     Feature(
         "counter",
@@ -248,6 +249,7 @@ STATE = [
         "x = x + self.keys.sum(0) * 0.1\n$o = self.keys * 1",
         'self.to_key = nn.Linear(4, 4)\nself.register_buffer("keys", torch.zeros(0, 4))',
         traced=False,
+        masks=("vmap",),  # eager leaves a tensor of vmap's in the module
     ),
     Feature("write to the input", "x_given.mul_(0.5)\nx = x + x_given", direct=True),
 ]
@@ -1128,8 +1130,8 @@ SCOPES = [
         "with torch.autocast(x.device.type, dtype=torch.bfloat16):\n    $inside",
         kind="around",
         inside=True,
-        # an operator of which autocast's kernels differ by device
-        refused=("JA301",),
+        # an operator of which autocast's kernels differ by device; a scope inside without a dtype
+        refused=("JA301", "JA104"),
     ),
     Feature(
         "scope for cuda",

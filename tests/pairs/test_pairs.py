@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from fuzz.hostile import environment
+from stock import Stock
 from torch import nn
 
 import jit_amp
@@ -22,7 +23,6 @@ from .campaign import Worker, reduced, same, to_line, write
 from .check import check, loaded
 from .compose import Composed, compose
 from .doors import CARRIES, MAKES, Door, doors
-from .elsewhere import Elsewhere
 from .features import FEATURES
 from .plan import Item
 
@@ -46,7 +46,7 @@ def test_eager_and_jit_amp_agree_at_each_two_doors(
             differ.append(f"{item.door}: {answer['kind']}: {item.features}: {answer['detail']}")
     worker.stop()
     assert not differ, "scripts/pairs makes them small\n" + "\n".join(differ)
-    assert verdicts["agrees"] > 0.85 * verdicts.total(), verdicts
+    assert verdicts["agrees"] > 0.8 * verdicts.total(), verdicts
 
 
 def test_rows_bring_each_two_together() -> None:
@@ -207,10 +207,8 @@ def test_an_artefact_that_needs_jit_amp_is_noticed(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_process_elsewhere_says_what_was_raised() -> None:
-    elsewhere = Elsewhere()
-    (error,) = elsewhere.call(b"no file", [((), True)])
-    assert isinstance(error, RuntimeError)
-    elsewhere.stop()
+    with Stock([]) as stock, pytest.raises(RuntimeError, match="reader failed"):
+        stock.load(b"no file")
 
 
 def test_what_differs_is_made_small_and_written_as_a_test(

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, List, Optional  # noqa: UP035
 
 import pytest
@@ -419,3 +423,89 @@ def test_indices_and_scales_on_the_cpu() -> None:
         index = torch.arange(4)
         for scale in (torch.tensor(2.0), torch.tensor(2.0).cuda()):
             assert_same(frozen(x, index, scale), model(x, index, scale), str(scale.device))
+
+
+class Mapped(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.linear(x)
+        return y, x @ x
+
+
+@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize("transform", ["vmap", "grad", "jvp"])
+def test_below_functions_transforms(transform: str, learns: bool) -> None:
+    """Below vmap an operator is taken apart before autocast sees its parts."""
+    module = Mapped().eval().requires_grad_(learns)
+    x = torch.randn(3, 4, 4)
+
+    def result(of: Any) -> Any:
+        if transform == "vmap":
+            return torch.func.vmap(of)(x)
+        if transform == "grad":
+            return torch.func.grad(lambda x: of(x)[0].float().sum())(x[0])
+        return torch.func.jvp(lambda x: of(x)[0], (x[0],), (x[1],))
+
+    for made in (jit_amp.script(module), jit_amp.trace(module, (x[0],))):
+        for _ in range(3):
+            for ambient in (False, True):
+                with torch.autocast("cpu", enabled=ambient):
+                    assert_same(result(made), result(module), transform)
+                    with torch.no_grad():
+                        assert_same(result(made), result(module), transform)
+
+
+OUTLIVES = """
+import gc, io, torch, jit_amp
+from torch import nn
+
+class Part(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.linear(x).relu()
+
+class Outer(nn.Module):
+    def __init__(self, part):
+        super().__init__()
+        self.part = part
+
+    def forward(self, x):
+        return self.part(x)
+
+file = io.BytesIO()
+torch.jit.save(torch.jit.script(Part()), file)
+
+def loaded():
+    file.seek(0)
+    return torch.jit.load(file)
+
+scripted = [torch.jit.script(Outer(loaded())) for _ in range(30)]
+del scripted
+gc.collect()
+module = Outer(loaded())
+x = torch.randn(2, 4)
+with torch.autocast("cpu"):
+    print(jit_amp.script(module)(x).dtype)
+"""
+
+
+def test_a_class_that_outlives_a_loaded_submodule(tmp_path: Path) -> None:
+    """PyTorch keeps it, and it knows methods by address that are gone."""
+    program = tmp_path / "program.py"
+    program.write_text(OUTLIVES)
+    overwriting = {"MALLOC_PERTURB_": "165"}  # glibc: what is freed is overwritten
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", program],
+        env={**os.environ, **overwriting},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "torch.bfloat16"), done.stderr

@@ -50,3 +50,13 @@ def test_a_frozen_trace_in_a_file(examples: bool) -> None:
     for runner in (traced, frozen, torch.jit.load(saved)):
         for call in range(3):
             assert_same(runner(*inputs), model(*inputs), f"call {call}")
+
+
+def test_a_trace_in_a_file() -> None:
+    model, inputs = Numbers().eval(), (torch.arange(3), torch.rand(3, 3))
+    saved = io.BytesIO()
+    torch.jit.save(jit_amp.trace(model, inputs), saved)
+    saved.seek(0)
+    served = jit_amp.script(torch.jit.load(saved))
+    for call in range(3):
+        assert_same(served(*inputs), model(*inputs), f"call {call}")

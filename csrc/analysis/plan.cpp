@@ -1,0 +1,143 @@
+#include "analysis/plan.h"
+
+#include "analysis/hidden_calls.h"
+#include "core/graphs.h"
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+using c10::DeviceType;
+
+const Symbol kIsEnabled = Symbol::aten("is_autocast_enabled");
+const Symbol kIsCpuEnabled = Symbol::aten("is_autocast_cpu_enabled");
+const Symbol kGetDtype = Symbol::aten("get_autocast_dtype");
+const Symbol kGetCpuDtype = Symbol::aten("get_autocast_cpu_dtype");
+const Symbol kGetCudaDtype = Symbol::aten("get_autocast_gpu_dtype");
+
+bool is_query(const Node* node) {
+  return node->kind() == kIsEnabled || node->kind() == kIsCpuEnabled || node->kind() == kGetDtype ||
+         node->kind() == kGetCpuDtype || node->kind() == kGetCudaDtype;
+}
+
+// The device that a query asks about, if it is known; without an argument it is CUDA's. Of a third
+// device, a state says something only where a scope names it.
+std::optional<DeviceType> query_device(const Node* node, const State& state) {
+  if (node->kind() == kIsCpuEnabled || node->kind() == kGetCpuDtype) {
+    return DeviceType::CPU;
+  }
+  if (node->inputs().empty()) {
+    return DeviceType::CUDA;
+  }
+  const auto name = constant_as<std::string>(node->input(0));
+  auto devices = state.named();
+  devices.insert({DeviceType::CPU, DeviceType::CUDA});
+  for (const DeviceType device : devices) {
+    if (name == c10::DeviceTypeName(device, /*lower_case=*/true)) {
+      return device;
+    }
+  }
+  return std::nullopt;
+}
+
+bool is_known(DeviceType device) { return device == DeviceType::CPU || device == DeviceType::CUDA; }
+
+std::optional<Planned> planned(Node* node, const State& state, const State& entry,
+                               Product product) {
+  Planned plan{node, &state};
+  if (is_query(node)) {
+    plan.query = query_device(node, state);
+    plan.dispatches = !plan.query && (state.active() || entry.active());
+    return plan.query || plan.dispatches ? std::optional(plan) : std::nullopt;
+  }
+  for (const DeviceType device : state.named()) {
+    // A third device's ambient autocast is not suspended: it has to be switched off.
+    const bool switches_off = !is_known(device) && product == Product::in_process;
+    if (!state.active(device) && !switches_off) {
+      continue;
+    }
+    const Action action = action_of(policy_of(node, device), device, product);
+    if (action == Action::dispatch) {
+      plan.dispatches = true;
+    } else if (device == DeviceType::CPU) {
+      plan.cpu = action;
+    } else if (device == DeviceType::CUDA) {
+      plan.cuda = action;
+    }
+  }
+  // Calls see the state even where it is off: its dtype can be asked for.
+  plan.dispatches |= is_call(node) && state != entry;
+  if (GraphFunction* callee = hidden_callee(node)) {
+    plan.dispatches |= (state.active() || entry.active()) && concerns_autocast(*callee);
+  }
+  if (plan.dispatches || plan.cpu != Action::none || plan.cuda != Action::none) {
+    return plan;
+  }
+  return std::nullopt;
+}
+
+void collect(Block* block, const Scopes& scopes, const State& entry, Product product,
+             std::vector<Planned>& plans) {
+  for (Node* node : block->nodes()) {
+    const auto found = scopes.state.find(node);
+    if (found == scopes.state.end()) {
+      continue;  // part of a scope
+    }
+    if (const auto plan = planned(node, *found->second, entry, product)) {
+      plans.push_back(*plan);
+      if (plan->dispatches) {
+        continue;
+      }
+    }
+    for (Block* inner : node->blocks()) {
+      collect(inner, scopes, entry, product, plans);
+    }
+    if (node->kind() == prim::fork) {
+      collect(node->g(attr::Subgraph)->block(), scopes, entry, product, plans);
+    }
+  }
+}
+
+}  // namespace
+
+Action action_of(Policy policy, DeviceType device, Product product) {
+  if (!is_known(device)) {
+    return policy == Policy::untouched ? Action::none : Action::dispatch;
+  }
+  switch (policy) {
+    case Policy::untouched:
+      return Action::none;
+    case Policy::lower:
+      return Action::to_scope;
+    case Policy::fp32:
+      return Action::to_float32;
+    case Policy::fp32_append_dtype:
+      // `x.norm()` in TorchScript; in eager it is Python's, which takes complex numbers too.
+      return Action::to_float32;
+    case Policy::fp32_opt_dtype:
+      return Action::set_dtype;
+    case Policy::promote:
+      return Action::promote;
+    case Policy::promote_inside:
+      // cat and stack promote by themselves, to the same dtype. In process the dispatcher's
+      // autocast is there to refuse what they do not: two reduced dtypes.
+      return product == Product::in_process ? Action::dispatch : Action::none;
+    case Policy::opaque:
+    case Policy::banned:
+      break;
+  }
+  return Action::dispatch;
+}
+
+bool asks_whether_enabled(const Node* node) {
+  return node->kind() == kIsEnabled || node->kind() == kIsCpuEnabled;
+}
+
+std::vector<Planned> plan_of(Graph& graph, const Scopes& scopes, const State& entry,
+                             Product product) {
+  std::vector<Planned> plans;
+  collect(graph.block(), scopes, entry, product, plans);
+  return plans;
+}
+
+}  // namespace jit_amp

@@ -1,0 +1,56 @@
+// plan: what is to be done to each node of a flat graph, so that autocast is in it.
+//
+// The one place where a policy (analysis/policy.h) becomes an action. `lower` carries a plan out;
+// the report of what freezing does (analysis/reach.h) and the tracer's restoring of casts
+// (runtime/record.h) ask for the action of one operator.
+//
+// An analysis: it changes nothing. The graph's scopes have to be known.
+#pragma once
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <optional>
+#include <vector>
+
+#include "analysis/policy.h"
+#include "analysis/scopes.h"
+
+namespace jit_amp {
+
+enum class Product : uint8_t {
+  in_process,  // the dispatcher's own autocast is at hand
+  exported     // stock operators are all there is
+};
+
+// What is done to a node for one device.
+enum class Action : uint8_t {
+  none,
+  to_scope,    // operands are cast to the scope's dtype
+  to_float32,  // operands are cast to float32
+  promote,     // operands are cast to the widest dtype among them
+  set_dtype,   // the argument `dtype` becomes float32 where the call gives none
+  dispatch,    // it runs under the dispatcher's own autocast; exported, it is refused later
+};
+
+// For a policy in an enabled scope for `device`.
+Action action_of(Policy policy, c10::DeviceType device, Product product);
+
+// What is to be done to one node. A node to which nothing is done has none.
+struct Planned {
+  torch::jit::Node* node;
+  const State* state;  // in force at the node; the Scopes own it
+  Action cpu = Action::none;
+  Action cuda = Action::none;
+  bool dispatches = false;  // for some device: the node is run as it is, with what it holds
+  std::optional<c10::DeviceType> query = std::nullopt;  // it asks for this device's state
+};
+
+// In program order, each node before what its blocks hold. `entry` is the state that `scopes` was
+// found with.
+std::vector<Planned> plan_of(torch::jit::Graph& graph, const Scopes& scopes, const State& entry,
+                             Product product);
+
+// Whether the node asks whether autocast is enabled, rather than for a dtype.
+bool asks_whether_enabled(const torch::jit::Node* node);
+
+}  // namespace jit_amp

@@ -1,0 +1,108 @@
+#include "passes/export/fold_weights.h"
+
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/frozen_conv_folding.h>
+#include <torch/csrc/jit/passes/frozen_linear_folding.h>
+
+#include <vector>
+
+#include "core/dialect.h"
+#include "core/graphs.h"
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+
+// A cast of a constant weight, taken off its user for a while.
+struct TakenCast {
+  Node* user;
+  size_t operand;
+  Value* cpu;
+  Value* cuda;
+};
+
+void take_weight_casts(Block* block, std::vector<TakenCast>& taken) {
+  for (Node* node : block->nodes()) {
+    for (Block* inner : node->blocks()) {
+      take_weight_casts(inner, taken);
+    }
+    for (size_t i = 1; i < 3 && i < node->inputs().size(); ++i) {
+      if (i == 2 && node->input(i)->mustBeNone() && !taken.empty() && taken.back().user == node) {
+        // A bias that folding makes is cast as the weight is.
+        taken.push_back({node, i, taken.back().cpu, taken.back().cuda});
+      }
+      Node* cast = node->input(i)->node();
+      if (cast->kind() == ops::cast && cast->input(0)->node()->kind() == prim::Constant &&
+          node->kind() != ops::cast) {
+        taken.push_back({node, i, cast->input(1), cast->input(2)});
+        node->replaceInput(i, cast->input(0));
+      }
+    }
+  }
+}
+
+// A tensor that is added to a reduced result, or multiplied with it, decides about the dtype: it is
+// not to be folded away. Numbers are.
+std::vector<Node*> hide_tensors(Graph& graph) {
+  std::vector<Node*> hidden;
+  for (Node* node : all_nodes(graph)) {
+    if (node->kind() != aten::add && node->kind() != aten::sub && node->kind() != aten::mul &&
+        node->kind() != aten::div) {
+      continue;
+    }
+    for (size_t i = 0; i < 2; ++i) {
+      Value* operand = node->input(i);
+      if (operand->node()->kind() == prim::Constant &&
+          operand->type()->kind() == c10::TypeKind::TensorType) {
+        hidden.push_back(
+            node->owningGraph()->create(ops::carried, {operand}, 1)->insertBefore(node));
+        node->replaceInput(i, hidden.back()->output());
+      }
+    }
+  }
+  return hidden;
+}
+
+// A batch norm of the batch's own statistics is none of the weight's: PyTorch folds it all the
+// same.
+void hide_training(Graph& graph, std::vector<Node*>& hidden) {
+  constexpr size_t kTraining = 5;  // of aten::batch_norm
+  for (Node* node : all_nodes(graph)) {
+    if (node->kind() == aten::batch_norm && constant_as<bool>(node->input(kTraining)) != false) {
+      hidden.push_back(
+          node->owningGraph()->create(ops::carried, {node->input(0)}, 1)->insertBefore(node));
+      node->replaceInput(0, hidden.back()->output());
+    }
+  }
+}
+
+}  // namespace
+
+bool fold_weights(std::shared_ptr<Graph>& graph) {
+  std::vector<TakenCast> taken;
+  take_weight_casts(graph->block(), taken);
+  auto hidden = taken.empty() ? std::vector<Node*>() : hide_tensors(*graph);
+  hide_training(*graph, hidden);
+  FoldFrozenConvBatchnorm(graph);
+  FoldFrozenLinearBatchnorm(graph);
+  FoldFrozenConvAddOrSub(graph);
+  FoldFrozenConvMulOrDiv(graph);
+  for (Node* node : hidden) {
+    node->output()->replaceAllUsesWith(node->input());
+    node->destroy();
+  }
+  for (const TakenCast& cast : taken) {
+    if (cast.user->input(cast.operand)->mustBeNone()) {
+      continue;
+    }
+    const WithInsertPoint here(cast.user);
+    Node* node = graph->insertNode(
+        graph->create(ops::cast, {cast.user->input(cast.operand), cast.cpu, cast.cuda}, 1));
+    node->output()->setType(c10::TensorType::get());
+    cast.user->replaceInput(cast.operand, node->output());
+  }
+  return true;
+}
+
+}  // namespace jit_amp

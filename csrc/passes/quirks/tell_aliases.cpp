@@ -1,0 +1,146 @@
+#include "passes/quirks/tell_aliases.h"
+
+#include <torch/csrc/jit/ir/alias_analysis.h>
+
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "core/graphs.h"
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+
+// Operators whose result may be an operand, or share its memory, and whose schema does not say so:
+// seen on calls of PyTorch's own samples.
+bool may_return_an_operand(const Node* node) {
+  static const std::unordered_set<std::string> names{
+      "_unsafe_view",
+      "alpha_dropout",
+      "atleast_1d",
+      "atleast_2d",
+      "atleast_3d",
+      "broadcast_tensors",
+      "cartesian_prod",
+      "conj_physical",
+      "cumprod_backward",
+      "dropout",
+      "einsum",
+      "feature_alpha_dropout",
+      "histogramdd",
+      "feature_dropout",
+      "meshgrid",
+      "native_dropout",
+      "rrelu",
+      "sum_to_size",
+      "to_dense",
+      "type_as",
+      "unsafe_chunk",
+      "unsafe_split",
+      "unsafe_split_with_sizes",
+  };
+  return node->kind().is_aten() && names.count(node->kind().toUnqualString()) != 0;
+}
+
+// The tensors that the result may be.
+std::vector<Value*> candidates(Node* node) {
+  std::vector<Value*> found;
+  for (Value* operand : node->inputs()) {
+    if (operand->type()->kind() == c10::TypeKind::TensorType) {
+      found.push_back(operand);
+      break;  // the others tell how
+    }
+    if (operand->node()->kind() == prim::ListConstruct &&
+        operand->type()->isSubtypeOf(*c10::ListType::ofTensors())) {
+      found.insert(found.end(), operand->node()->inputs().begin(), operand->node()->inputs().end());
+    }
+  }
+  return found;
+}
+
+// The tensors that a node gives; of a list, what is taken from it.
+std::vector<Value*> results_of(Node* node) {
+  std::vector<Value*> found;
+  for (Value* output : node->outputs()) {
+    if (output->type()->kind() == c10::TypeKind::TensorType) {
+      found.push_back(output);
+    } else if (output->type()->isSubtypeOf(*c10::ListType::ofTensors())) {
+      for (const Use& use : output->uses()) {
+        if (use.user->kind() == aten::__getitem__ || use.user->kind() == prim::ListUnpack) {
+          found.insert(found.end(), use.user->outputs().begin(), use.user->outputs().end());
+        }
+      }
+    }
+  }
+  return found;
+}
+
+// `operand if result is operand else result`, after the node.
+Node* choice(Value* result, Value* operand, Node* after) {
+  Graph* graph = after->owningGraph();
+  const WithInsertPoint here(after->next());
+  Value* is_same = graph->insert(aten::__is__, {result, operand});
+  is_same->node()->copyMetadata(after);
+  Node* either = graph->insertNode(graph->create(prim::If, {is_same}, 1));
+  either->addBlock()->registerOutput(operand);
+  either->addBlock()->registerOutput(result);
+  either->output()->setType(c10::TensorType::get());
+  return either;
+}
+
+void undo(Node* either) {
+  Node* question = either->input()->node();
+  either->output()->replaceAllUsesWith(either->blocks()[1]->outputs()[0]);
+  either->destroy();
+  question->destroy();
+}
+
+}  // namespace
+
+bool tell_aliases(const std::shared_ptr<Graph>& graph) {
+  if (!may_write(graph->block())) {
+    return false;
+  }
+  std::vector<Node*> choices;
+  for (Node* node : all_nodes(*graph)) {
+    if (!may_return_an_operand(node)) {
+      continue;
+    }
+    for (Value* result : results_of(node)) {
+      Node* last = result->node();
+      for (Value* operand : candidates(node)) {
+        if (operand->owningGraph() != result->owningGraph()) {
+          continue;
+        }
+        const std::vector<Use> uses = result->uses();
+        last = choice(result, operand, last);
+        for (const Use& use : uses) {
+          use.user->replaceInput(use.offset, last->output());
+        }
+        choices.push_back(last);
+        result = last->output();
+      }
+    }
+  }
+  if (choices.empty()) {
+    return false;
+  }
+  std::vector<Node*> idle;
+  {
+    const AliasDb aliases(graph);
+    for (Node* either : choices) {
+      // In a task, of which AliasDb knows nothing, anything may be written to.
+      if (either->owningGraph() == graph.get() && !aliases.hasWriters(either->output())) {
+        idle.push_back(either);
+      }
+    }
+  }
+  for (auto either = idle.rbegin(); either != idle.rend(); ++either) {
+    undo(*either);
+  }
+  return idle.size() < choices.size();
+}
+
+}  // namespace jit_amp

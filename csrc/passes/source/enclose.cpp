@@ -1,0 +1,80 @@
+#include "passes/source/enclose.h"
+
+#include <ATen/core/jit_type.h>
+
+#include "core/graphs.h"
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+
+Node* find(Graph& pattern, c10::Symbol kind) {
+  for (Node* node : pattern.nodes()) {
+    if (node->kind() == kind) {
+      return node;
+    }
+  }
+  TORCH_CHECK(false, "jit_amp: the scope pattern has no ", kind.toQualString());
+}
+
+c10::IValue argument(const std::string& name, const Around& scope) {
+  if (name == "device_type") {
+    return scope.device_type;
+  }
+  if (name == "dtype") {
+    return scope.dtype ? c10::IValue(*scope.dtype) : c10::IValue();
+  }
+  if (name == "enabled") {
+    return scope.enabled;
+  }
+  return scope.cache_enabled ? c10::IValue(*scope.cache_enabled) : c10::IValue();
+}
+
+}  // namespace
+
+Value* enter_scope(Node* before, Graph& pattern, const Around& scope) {
+  Node* const create = find(pattern, prim::CreateObject);
+  Graph& graph = *before->owningGraph();
+  const WithInsertPoint here(before);
+  Node* object = graph.insertNode(graph.createClone(create, [](Value* v) { return v; }));
+  std::vector<Value*> arguments{object->output()};
+  const auto& formals =
+      create->output()->type()->expect<c10::ClassType>()->getMethod("__init__").getSchema();
+  for (const auto& formal : formals.arguments()) {
+    if (formal.name() != "self") {
+      arguments.push_back(graph.insertConstant(argument(formal.name(), scope)));
+    }
+  }
+  Node* made = graph.insertNode(graph.create(prim::CallMethod, arguments, 1));
+  made->copyMetadata(find(pattern, prim::CallMethod));
+  made->s_(attr::name, "__init__");
+  made->output()->setType(c10::NoneType::get());
+  Node* enter = graph.insertNode(
+      graph.createClone(find(pattern, prim::Enter), [&](Value*) { return object->output(); }));
+  if (scope.where) {
+    for (Node* node : {object, made, enter}) {
+      node->setSourceRange(*scope.where);
+    }
+  }
+  return object->output();
+}
+
+void exit_scope(Node* before, Graph& pattern, Value* object) {
+  before->owningGraph()
+      ->createClone(find(pattern, prim::Exit), [&](Value*) { return object; })
+      ->insertBefore(before);
+}
+
+void enclose(Graph& graph, Graph& pattern, const std::vector<Around>& scopes) {
+  Node* const first = *graph.nodes().begin();
+  std::vector<Value*> objects;
+  for (const Around& scope : scopes) {
+    objects.push_back(enter_scope(first, pattern, scope));
+  }
+  for (auto object = objects.rbegin(); object != objects.rend(); ++object) {
+    exit_scope(graph.return_node(), pattern, *object);
+  }
+}
+
+}  // namespace jit_amp

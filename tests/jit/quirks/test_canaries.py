@@ -1,0 +1,227 @@
+"""What PyTorch's own passes get wrong, shown with PyTorch alone.
+
+A canary for each pass in csrc/passes/quirks. One that fails says that the installed PyTorch does
+not need that pass any more: it can go once no supported release does.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+ROOT = Path(__file__).parents[3]
+PASSES = {path.stem for path in (ROOT / "csrc/passes/quirks").glob("*.cpp")}
+BF16 = torch.bfloat16
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+@contextmanager
+def onednn_fusion() -> Iterator[None]:
+    torch.jit.enable_onednn_fusion(True)
+    try:
+        yield
+    finally:
+        torch.jit.enable_onednn_fusion(False)
+
+
+def frozen(module: nn.Module) -> Any:
+    return torch.jit.freeze(torch.jit.script(module.eval()))
+
+
+def last_of_three(function: Callable[..., Any], *args: Any) -> Any:
+    """Observed, optimized, optimized."""
+    return [function(*args) for _ in range(3)][-1]
+
+
+class Addmm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.bias = nn.Parameter(torch.randn(8).to(BF16), False)
+        self.weight = nn.Parameter(torch.randn(64, 8).to(BF16), False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.addmm(self.bias, x, self.weight)
+
+
+def keep_addmm() -> bool:
+    """The executor makes `mm` and `add` of it, which rounds twice."""
+    module, x = Addmm(), torch.randn(4, 64).to(BF16)
+    return not torch.equal(last_of_three(frozen(module), x), module(x))
+
+
+class Detached(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * 2).detach()
+
+
+def keep_detach() -> bool:
+    """Freezing drops it."""
+    x = torch.ones(2, requires_grad=True)
+    result: Tensor = frozen(Detached())(x)
+    return result.requires_grad
+
+
+class OnlyBatches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 1)
+
+    def forward(self, x: Tensor) -> bool:
+        return self.conv(x).dim() == 4
+
+
+def keep_dim() -> bool:
+    """Freezing takes for granted that a convolution has a batch."""
+    result: bool = frozen(OnlyBatches())(torch.randn(3, 4, 4))
+    return result
+
+
+class Forces(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = nn.Linear(32, 32), nn.Linear(32, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        energy = self.second(torch.tanh(self.first(x))).sum()
+        gradient = torch.autograd.grad([energy], [x])[0]
+        assert gradient is not None
+        return gradient
+
+
+def keep_gradients() -> bool:
+    """From the second call on the executor differentiates by formulas of its own."""
+    module, x = Forces().requires_grad_(False), torch.randn(64, 32, requires_grad=True)
+    return not torch.equal(last_of_three(frozen(module), x), module(x))
+
+
+class ScalesInPlace(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.scale = nn.Conv2d(3, 3, 1).to(BF16), torch.rand(3, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv(x)
+        x *= self.scale
+        return x
+
+
+def keep_in_place() -> bool:
+    """oneDNN's fusion makes it functional, and promotes."""
+    module, x = frozen(ScalesInPlace().requires_grad_(False)), torch.randn(1, 3, 4, 4).to(BF16)
+    with onednn_fusion(), torch.no_grad():
+        result: Tensor = last_of_three(module, x)
+    return result.dtype == torch.float32
+
+
+class ByANumberOfItsOwn(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.tensor(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale
+
+
+def keep_zero_dim() -> bool:
+    """The executor makes a number of the constant, which promotes otherwise."""
+    module, x = ByANumberOfItsOwn(), torch.tensor(1.5, dtype=BF16)
+    result: Tensor = last_of_three(frozen(module), x)
+    return (result.dtype, module(x).dtype) == (BF16, torch.float32)
+
+
+def loses_a_write(x: Tensor) -> Tensor:
+    y = F.dropout(x, 0.5, False)  # x itself
+    y.add_(1)
+    return x * 1
+
+
+def tell_aliases() -> bool:
+    """The compiler believes a schema, and drops the write."""
+    return not torch.equal(torch.jit.script(loses_a_write)(torch.ones(2)), torch.full((2,), 2.0))
+
+
+def write_numbers() -> bool:
+    """A file does not say that a constant of a trace is a number."""
+    i, file = torch.arange(3), io.BytesIO()
+    torch.jit.save(torch.jit.trace(lambda i: torch.floor_divide(i, 0.5), (i,)), file)
+    file.seek(0)
+    result: Tensor = torch.jit.load(file)(i)
+    return result.dtype == torch.float64
+
+
+class Pools(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.max_pool2d(self.conv(x), 2)
+
+
+def write_strides() -> bool:
+    """oneDNN's fusion fails on a pooling without a stride."""
+    return fusion_raises(Pools(), "could not set attribute to the op")
+
+
+class ReturnsASize(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, list[int]]:
+        y = self.conv(x).relu()
+        return y, y.size()
+
+
+def detach_sizes() -> bool:
+    """oneDNN's fusion asks each user of a tensor for its operator; a tuple is none."""
+    return fusion_raises(ReturnsASize(), "Schema not found for node")
+
+
+def fusion_raises(module: nn.Module, says: str) -> bool:
+    with onednn_fusion(), torch.no_grad():
+        try:
+            last_of_three(frozen(module.requires_grad_(False)), torch.randn(1, 3, 4, 4))
+        except RuntimeError as error:
+            return says in str(error)
+    return False
+
+
+CANARIES: dict[str, Callable[[], bool]] = {
+    each.__name__: each
+    for each in (
+        detach_sizes,
+        keep_addmm,
+        keep_detach,
+        keep_dim,
+        keep_gradients,
+        keep_in_place,
+        keep_zero_dim,
+        tell_aliases,
+        write_numbers,
+        write_strides,
+    )
+}
+
+
+@pytest.mark.parametrize("name", sorted(CANARIES))
+def test_pytorch_needs_it(name: str) -> None:
+    assert CANARIES[name](), f"PyTorch {torch.__version__} does not need csrc/passes/quirks/{name}"
+
+
+def test_each_has_a_canary_and_a_row() -> None:
+    assert set(CANARIES) == PASSES
+    text = (ROOT / "docs/internals.md").read_text()
+    section = text[text.index("## What PyTorch's passes get wrong") :].split("\n## ")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.M)) == PASSES
