@@ -27,7 +27,8 @@ from torch import Tensor, nn
 
 import jit_amp
 from jit_amp import _C, _check, policy
-from jit_amp._explain import Place, place_of
+from jit_amp._explain import REDUCED, Place, place_of, weights_of
+from jit_amp._packed import emulates
 from jit_amp._triton import write_repository
 from jit_amp._values import as_json, fresh, leaves
 
@@ -305,6 +306,10 @@ def run_freeze(given: argparse.Namespace) -> int:
     operators = torch.jit.export_opnames(frozen)  # type: ignore[no-untyped-call]
     size = Path(saved).stat().st_size
     text = f"{given.output}: {size / 1e6:.1f} MB, {len(operators)} kinds of operators"
+    held = {weight.dtype for weight in weights_of(frozen, "forward")}
+    for name in sorted(held.intersection(REDUCED)):
+        if given.device == "cpu" and emulates(getattr(torch, name)):
+            print(f"{name} is emulated on this processor: elsewhere it is faster", file=sys.stderr)
     if given.triton:
         text = f"{given.output}: a model of Triton's, with config.pbtxt and 1/model.pt"
     if given.json:

@@ -17,11 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.jit import ScriptFunction, ScriptModule
 from torch.jit._trace import TracerWarning as _TracerWarning
 from torch.utils import flop_counter
+from torch.utils._pytree import tree_leaves
 
 from jit_amp import _C, _check, _kept
+from jit_amp._packed import emulates
 from jit_amp._script import _scripted
 from jit_amp._trace import trace, trace_module
 from jit_amp._values import as_json, fresh
@@ -213,6 +216,7 @@ class Report:
     ``refusal`` is the text of the ``AutocastError`` of a program that jit_amp refuses, which
     has no rows; ``refused_at`` is its line. ``weights`` are a frozen module's. ``traced_because``
     is why TorchScript's compiler failed: then the rows are those of a trace for these inputs.
+    ``emulated`` are the dtypes among them for which the processor has no instructions.
     """
 
     name: str
@@ -227,6 +231,7 @@ class Report:
     numerics: bool = False
     gradients: bool = False
     traced_because: str = ""
+    emulated: tuple[str, ...] = ()
     torch: str = field(default=torch.__version__)
 
     def to_json(self) -> str:
@@ -336,12 +341,19 @@ def explain(
         tuple(told),
         (*_hints(made), *_hints_of_gradients(made), *_hints_of_casts(casts)),
         casts,
-        tuple(_weights(scripted, method)),
+        tuple(weights_of(scripted, method)),
         timing=timing,
         numerics=numerics,
         gradients=gradients,
         traced_because=traced_because,
+        emulated=_emulated(made, arguments),
     )
+
+
+def _emulated(rows: Iterable[Row], arguments: Any) -> tuple[str, ...]:
+    on_cpu = all(t.device.type == "cpu" for t in tree_leaves(arguments) if isinstance(t, Tensor))
+    seen = {row.precision for row in rows} if on_cpu else set()
+    return tuple(name for name in REDUCED if name in seen and emulates(getattr(torch, name)))
 
 
 def _traced(obj: Any, given: Any, method: str, error: Exception) -> Any:
@@ -418,7 +430,7 @@ def _places_of_users(node: Any) -> Iterator[Place]:
             yield from _places_of_users(use.user)
 
 
-def _weights(scripted: Any, method: str) -> Iterator[Weight]:
+def weights_of(scripted: Any, method: str) -> Iterator[Weight]:
     if not isinstance(scripted, ScriptModule) or hasattr(scripted, "training"):
         return  # not frozen: its weights are its parameters
     for node in scripted._c._get_method(method).graph.findAllNodes("prim::Constant"):
@@ -670,6 +682,9 @@ def _text(report: Report, width: int, colors: bool) -> str:
             of_dtype[weight.dtype] += weight.bytes
         held = ", ".join(f"{size / 1e3:,.1f} kB {dtype}" for dtype, size in of_dtype.most_common())
         lines.append(f"weights: {held}")
+    lines += [
+        f"{name} is emulated on this processor: elsewhere it is faster" for name in report.emulated
+    ]
     lines += [f"hint: {hint.place}: {hint.text}" for hint in report.hints]
     lines += [f"warning: {warning}" for warning in report.warnings]
     return "\n".join(lines)

@@ -6,6 +6,11 @@ import torch
 from torch import Tensor, nn
 
 
+def emulates(dtype: torch.dtype) -> bool:
+    """Whether the processor at hand has no instructions for the dtype."""
+    return not Packed([], []).computes_in(dtype)
+
+
 class Packed(nn.Module):
     """Saves weights as they are; holds each once, as the processor wants it.
 

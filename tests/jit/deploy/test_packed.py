@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import jit_amp
 
-from .packed import bfloat16_processor
+from .packed import bfloat16_processor, old_processor
 
 
 @pytest.fixture(autouse=True)
@@ -191,3 +191,100 @@ def test_an_operator_of_somebodys_is_not_run() -> None:
     frozen = server(module)
     assert not COUNTED
     assert torch.equal(frozen(X), module(X))
+
+
+class Wide(nn.Module):
+    """A layer that is widened where the dtype is emulated, one that is too small, a convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.large, self.small = nn.Linear(256, 512), nn.Linear(512, 16)
+        self.conv = nn.Conv2d(16, 32, 3, padding=1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = torch.relu(self.large(x))
+            return self.small(y), self.conv(y.view(1, 16, -1, 32))
+
+
+def given(rows: int) -> Tensor:
+    return torch.rand(rows, 256, generator=torch.Generator().manual_seed(rows))
+
+
+def store(module: Any) -> Any:
+    [found] = [each for each in module.modules() if hasattr(each, "native_bfloat16")]
+    return found
+
+
+def held(module: Any) -> int:
+    """Bytes of weights in memory, as constants and in the submodule."""
+    constants = [
+        node.t("value")
+        for node in module.graph.findAllNodes("prim::Constant")
+        if node.hasAttribute("value") and node.kindOf("value") == "t"
+    ]
+    tensors = [t.to_dense() if t.is_mkldnn else t for t in store(module).weights]
+    return sum(t.nbytes for t in constants) + sum(t.numel() * 2 for t in tensors)
+
+
+def test_large_weights_are_held_once() -> None:
+    module = Wide().eval()
+    frozen = jit_amp.freeze(module, example_inputs=(given(8),), target="server")
+    weights = sum(2 * p.numel() for p in module.parameters())
+    small = 2 * module.small.weight.numel() + 2 * module.conv.weight.numel()
+    for each in (frozen, loaded(frozen)):
+        assert held(each) <= weights + small
+        assert len(packed(each)) == 3
+        assert torch.equal(each(given(8))[0], module(given(8))[0])
+
+
+def test_a_processor_that_emulates_the_dtype() -> None:
+    """The file is the same; in memory are the weights that this processor computes with."""
+    module = Wide().eval()
+    exact = copy.deepcopy(module).double()
+    with old_processor():
+        frozen = jit_amp.freeze(module, example_inputs=(given(8),), target="server")
+    for each in (frozen, loaded(frozen), loaded(loaded(frozen))):
+        own = store(each)
+        assert not own.native_bfloat16 and own.emulated_bfloat16
+        dtypes = {tuple(t.shape): t.dtype for t in own.weights}
+        assert dtypes[512, 256] == dtypes[32, 16, 3, 3] == torch.float32
+        assert {own.dense(i).dtype for i in range(len(own.plans))} == {torch.bfloat16}
+        for rows in (8, 1, 32):
+            x = given(rows)
+            for y, eager, best in zip(each(x), module(x), exact(x.double()), strict=True):
+                assert (y.dtype, y.stride()) == (eager.dtype, eager.stride())
+                error, eagers = ((t.double() - best).square().mean() for t in (y, eager))
+                assert error <= eagers * 1.05
+    assert all(w.dtype == "bfloat16" for w in jit_amp.explain(frozen, (given(8),)).weights)
+
+
+def test_few_rows_read_the_weight_as_it_is() -> None:
+    with old_processor():
+        frozen = jit_amp.freeze(Wide().eval(), example_inputs=(given(1),), target="server")
+    dtypes = {tuple(t.shape): t.dtype for t in store(frozen).weights}
+    assert dtypes[512, 256] == torch.bfloat16
+
+
+def test_an_old_artefact_inside_what_is_frozen() -> None:
+    """What one processor answered is not in what is made of it."""
+    module = Layer().eval()
+    with old_processor():
+        inner = server(module)
+    for target in ("portable", "server"):
+        frozen = jit_amp.freeze(Around(inner).eval(), example_inputs=(X,), target=target)
+        assert frozen(X).dtype == torch.bfloat16
+        assert torch.equal(loaded(frozen)(X), frozen(X))
+        assert "emulated" not in str(
+            jit_amp.freeze(Around(inner).eval(), example_inputs=(X,)).graph
+        )
+
+
+def test_without_examples_too() -> None:
+    module = Wide().eval()
+    with old_processor():
+        frozen = jit_amp.freeze(module, target="server")
+    assert store(frozen).emulated_bfloat16
+    x = given(8)
+    for y, eager in zip(frozen(x), module(x), strict=True):
+        torch.testing.assert_close(y, eager, rtol=0.02, atol=0.02)
