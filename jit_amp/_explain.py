@@ -443,6 +443,8 @@ def weights_of(scripted: Any, method: str) -> Iterator[Weight]:
         if hasattr(packed, "native_bfloat16"):  # jit_amp/_packed.py
             for i in range(len(packed.plans)):
                 value = packed.dense(i)
+                if value.numel() < 32768:  # a constant too: csrc/passes/server/pack_weights.h
+                    continue
                 yield Weight(_dtype(value.dtype), tuple(value.shape), value.nbytes, ())
 
 

@@ -21,10 +21,11 @@ from jit_amp._packed import Packed
 
 
 class OnProcessor(Packed):
-    """Weights on a processor that computes in bfloat16."""
+    """Weights on a processor that says that it computes in bfloat16."""
 
     def computes_in(self, dtype: int) -> bool:
-        return dtype == torch.bfloat16
+        supported: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        return supported and dtype == torch.bfloat16
 
 
 class OnOldProcessor(Packed):
