@@ -312,13 +312,26 @@ PYBIND11_MODULE(_C, m) {
                              {optimize_numerics, for_server, check_inputs});
     });
   });
-  py::class_<jit_amp::Packable>(m, "Packable")
-      .def_readonly("weight", &jit_amp::Packable::weight)
-      .def_readonly("plan", &jit_amp::Packable::plan);
-  m.def("packable_weights", [](const Module& frozen, const py::tuple& example) {
-    return jit_amp::packable_weights(frozen, stacks_of(frozen, {example})[0]);
+  // Makes the submodule by `script(weights, plans)`, which is not to keep the lists that it is
+  // given.
+  m.def("pack_weights", [](const Module& frozen, const std::optional<py::tuple>& example,
+                           const py::function& script) {
+    if (!jit_amp::asks_processor(frozen)) {
+      return;
+    }
+    auto packable = jit_amp::packable_weights(
+        frozen, example ? std::optional(stacks_of(frozen, {*example})[0]) : std::nullopt);
+    std::vector<at::Tensor> weights;
+    std::vector<std::vector<int64_t>> plans;
+    for (const auto& each : packable) {
+      weights.push_back(each.weight);
+      plans.push_back(each.plan);
+    }
+    const auto packed = py::cast<Module>(script(std::move(weights), plans));
+    weights.clear();
+    jit_amp::use_packed(frozen, packable, packed);
+    packed.get_method("pack")({});
   });
-  m.def("use_packed", &jit_amp::use_packed);
   m.def("facts", [](const Module& module, const std::vector<py::tuple>& examples) {
     return warning_in_python(
         [&] { return jit_amp::known_graph(module, stacks_of(module, examples)); });

@@ -32,8 +32,9 @@ from torch import Tensor, nn
 import jit_amp
 from jit_amp import _C, _check, _errors_command, _formats, _verdict, policy
 from jit_amp._environment import environment
-from jit_amp._explain import place_of
-from jit_amp._report import Place, Report
+from jit_amp._explain import place_of, weights_of
+from jit_amp._packed import emulates
+from jit_amp._report import REDUCED, Place, Report
 from jit_amp._triton import write_repository
 from jit_amp._values import as_json, fresh, leaves
 
@@ -475,6 +476,10 @@ def run_freeze(given: argparse.Namespace) -> int:
     operators = torch.jit.export_opnames(frozen)  # type: ignore[no-untyped-call]
     size = Path(saved).stat().st_size
     text = f"{given.output}: {size / 1e6:.1f} MB, {len(operators)} kinds of operators"
+    held = {weight.dtype for weight in weights_of(frozen, "forward")}
+    for name in sorted(held.intersection(REDUCED)):
+        if given.device == "cpu" and emulates(getattr(torch, name)):
+            print(f"{name} is emulated on this processor: elsewhere it is faster", file=sys.stderr)
     if given.triton:
         text = f"{given.output}: a model of Triton's, with config.pbtxt and 1/model.pt"
     if given.json:

@@ -9,10 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.jit import ScriptFunction, ScriptModule
 from torch.utils import flop_counter
+from torch.utils._pytree import tree_leaves
 
 from jit_amp import _C, _check, _eager, _inputs, _kept
+from jit_amp._packed import emulates
 from jit_amp._report import (
     REDUCED,
     Cast,
@@ -100,7 +103,15 @@ def explain(
         numerics=numerics,
         gradients=gradients,
         records_gradients=torch.is_grad_enabled(),
+        emulated=_emulated(report.rows, example_inputs),
     )
+
+
+def _emulated(rows: Iterable[Row], arguments: Any) -> tuple[str, ...]:
+    """The reduced dtypes that ran on a CPU which has no instructions for them."""
+    on_cpu = all(t.device.type == "cpu" for t in tree_leaves(arguments) if isinstance(t, Tensor))
+    seen = {row.precision for row in rows} if on_cpu else set()
+    return tuple(name for name in REDUCED if name in seen and emulates(getattr(torch, name)))
 
 
 def _of_compiled(
@@ -134,7 +145,7 @@ def _of_compiled(
         tuple(_row(row) for row in rows if row["calls"] or told),
         tuple(told),
         casts=tuple(_lowered(scripted, method)),
-        weights=tuple(_weights(scripted, method)),
+        weights=tuple(weights_of(scripted, method)),
         inputs=_in_words([formal.name for formal in formals], arguments),
     )
 
@@ -240,7 +251,7 @@ def _places_of_users(node: Any) -> Iterator[Place]:
             yield from _places_of_users(use.user)
 
 
-def _weights(scripted: Any, method: str) -> Iterator[Weight]:
+def weights_of(scripted: Any, method: str) -> Iterator[Weight]:
     if not isinstance(scripted, ScriptModule) or hasattr(scripted, "training"):
         return  # not frozen: its weights are its parameters
     for node in scripted._c._get_method(method).graph.findAllNodes("prim::Constant"):
@@ -250,8 +261,11 @@ def _weights(scripted: Any, method: str) -> Iterator[Weight]:
             yield Weight(_dtype(value.dtype), tuple(value.shape), value.nbytes, users)
     for child in scripted.children():
         packed: Any = child
-        if ".jit_amp._packed." in packed._c._type().qualified_name():  # csrc/passes/pack_weights.h
-            for value in packed.plain:
+        if hasattr(packed, "native_bfloat16"):  # jit_amp/_packed.py
+            for i in range(len(packed.plans)):
+                value = packed.dense(i)
+                if value.numel() < 32768:  # a constant too: csrc/passes/server/pack_weights.h
+                    continue
                 yield Weight(_dtype(value.dtype), tuple(value.shape), value.nbytes, ())
 
 

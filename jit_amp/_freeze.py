@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 from torch.jit import ScriptModule, _script
 from torch.jit import _freeze as _original
 from torch.jit._recursive import wrap_cpp_module
@@ -123,8 +124,9 @@ def freeze(
         target == "server",
         bool(check_inputs),
     )
-    if target == "server" and examples:
-        _pack(frozen, examples[0])
+    if target == "server":
+        with _kept.random_state():
+            _C.pack_weights(frozen, examples[0] if examples else None, _packed)
     return wrap_cpp_module(frozen)  # type: ignore[no-untyped-call, no-any-return]
 
 
@@ -133,16 +135,10 @@ def _has_onednn() -> bool:
     return bool(torch._C._jit_get_schemas_for_operator("mkldnn::_linear_pointwise"))
 
 
-def _pack(frozen: Any, example: tuple[Any, ...]) -> None:
-    """Packs the weights for the shapes that the example gives the layers' inputs."""
-    with _kept.random_state():
-        packable = _C.packable_weights(frozen, example)
-    if packable:
-        packed = _script.script(
-            Packed([each.weight for each in packable], [each.plan for each in packable])
-        )
-        packed.pack()
-        _C.use_packed(frozen, packable, packed._c)
+def _packed(weights: list[Tensor], plans: list[list[int]]) -> Any:
+    made = _script.script(Packed(weights, plans))._c
+    weights.clear()  # what is scripted has a list of its own, and is to be the only one
+    return made
 
 
 @_kept.onednn()

@@ -1,4 +1,4 @@
-"""The weights of an artefact for servers, in the layout that oneDNN computes with."""
+"""The weights of an artefact for servers, in the form that the processor at hand computes with."""
 
 from typing import List, Tuple  # noqa: UP035  (TorchScript's)
 
@@ -6,36 +6,88 @@ import torch
 from torch import Tensor, nn
 
 
-class Packed(nn.Module):
-    """Saves weights as they are, and packs them when it is made and when it is loaded.
+def emulates(dtype: torch.dtype) -> bool:
+    """Whether the processor at hand has no instructions for the dtype."""
+    return not Packed([], []).computes_in(dtype)
 
-    It is scripted, and becomes a submodule of the artefact (csrc/passes/pack_weights.h). A plan has
-    the number of rows of a linear layer's input; or a convolution's padding, stride, dilation,
-    groups and its input's four sizes.
+
+class Packed(nn.Module):
+    """Saves weights as they are; holds each once, as the processor wants it.
+
+    It is scripted, and becomes a submodule of the artefact (passes/server/pack_weights.h). When
+    it is made and when it is loaded it asks the processor, and takes the weights one by one:
+
+    - where it computes in their dtype, weights that have a plan are packed in oneDNN's layout;
+    - where it emulates the dtype, they are widened to float32, but for small ones, and those of
+      linear layers that had a few rows in the example;
+    - elsewhere, and where one is not on a CPU, they stay as they are.
+
+    A plan has the number of rows of a linear layer's input; or a convolution's padding, stride,
+    dilation, groups and its input's four sizes; or nothing.
     """
 
-    plain: List[Tensor]  # noqa: UP006
-    packed: List[Tensor]  # noqa: UP006
+    weights: List[Tensor]  # noqa: UP006
+    dtypes: List[int]  # noqa: UP006
+    shapes: List[List[int]]  # noqa: UP006
     plans: List[List[int]]  # noqa: UP006
+    native_bfloat16: bool
+    native_float16: bool
+    emulated_bfloat16: bool
+    emulated_float16: bool
 
-    def __init__(self, plain: list[Tensor], plans: list[list[int]]) -> None:
+    def __init__(self, weights: list[Tensor], plans: list[list[int]]) -> None:
         super().__init__()
-        self.plain, self.plans = plain, plans
-        self.packed = [plain[0]]  # an empty list has no type
+        self.weights, self.plans, self.dtypes, self.shapes = weights, plans, [], []
+        self.native_bfloat16 = self.native_float16 = False
+        self.emulated_bfloat16 = self.emulated_float16 = False
 
     @torch.jit.export
     def pack(self) -> None:
-        packed: List[Tensor] = []  # noqa: UP006
-        for i in range(len(self.plain)):
-            packed.append(self.packed_one(self.plain[i], self.plans[i]))
-        self.packed = packed
+        self.dtypes = [weight.dtype for weight in self.weights]
+        self.shapes = [weight.size() for weight in self.weights]
+        for weight in self.weights:
+            if not weight.is_cpu:
+                return
+        self.native_bfloat16 = self.computes_in(torch.bfloat16)
+        self.native_float16 = self.computes_in(torch.float16)
+        self.emulated_bfloat16 = not self.native_bfloat16
+        self.emulated_float16 = not self.native_float16
+        for i in range(len(self.weights)):
+            self.weights[i] = self.packed_one(self.weights[i], self.plans[i])
+
+    @torch.jit.export
+    def unpack(self) -> None:
+        """Plain weights, for code that any processor runs."""
+        for i in range(len(self.weights)):
+            self.weights[i] = self.dense(i)
+        self.native_bfloat16 = False
+        self.native_float16 = False
+        self.emulated_bfloat16 = False
+        self.emulated_float16 = False
+
+    @torch.jit.export
+    def dense(self, i: int) -> Tensor:
+        """The weight as it is saved."""
+        weight = self.weights[i]
+        if weight.is_mkldnn:
+            weight = weight.to_dense().view(self.shapes[i])
+            if len(self.plans[i]) > 1:
+                weight = weight.contiguous(memory_format=torch.channels_last)
+        return self.converted(weight, self.dtypes[i])
+
+    def converted(self, x: Tensor, dtype: int) -> Tensor:
+        converted: Tensor = x.to(dtype)
+        return converted
 
     def packed_one(self, weight: Tensor, plan: List[int]) -> Tensor:  # noqa: UP006
-        if weight.dtype == torch.bfloat16:
-            supported = torch.ops.mkldnn._is_mkldnn_bf16_supported()
-        else:
-            supported = torch.ops.mkldnn._is_mkldnn_fp16_supported()
-        if not supported or not weight.is_cpu:
+        bfloat16 = weight.dtype == torch.bfloat16
+        if self.emulated_bfloat16 if bfloat16 else self.emulated_float16:
+            few = len(plan) == 1 and plan[0] < 4  # passes/server/widen_products.cpp
+            small = (
+                weight.dim() == 2 and weight.numel() < 32768
+            )  # csrc/passes/server/pack_weights.h
+            return weight if few or small else weight.to(torch.float32)
+        if len(plan) == 0:
             return weight
         if len(plan) == 1:
             linear: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, plan[0])
@@ -45,12 +97,41 @@ class Packed(nn.Module):
         )
         return convolution
 
+    def computes_in(self, dtype: int) -> bool:
+        """Whether the processor computes in the dtype faster than it does in float32.
+
+        oneDNN's answer is yes on all processors with AVX-512. Those without AVX512-BF16 take longer
+        for bfloat16 than for float32, so there it is tried.
+        """
+        if dtype == torch.bfloat16:
+            supported: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        else:
+            supported = torch.ops.mkldnn._is_mkldnn_fp16_supported()
+        if supported and "AVX512" in torch.ops.aten._get_cpu_capability():
+            return self.seconds(dtype) < self.seconds(torch.float32)
+        return supported
+
+    def seconds(self, dtype: int) -> int:
+        """Of a product, in billionths; the least of several runs."""
+        x = self.converted(torch.ones([128, 512]), dtype)
+        weight = self.converted(torch.ones([512, 512]), dtype)
+        least = 0
+        for i in range(6):
+            start: int = torch.ops.prim.TimePoint()
+            torch.mm(x, weight)
+            taken: int = torch.ops.prim.TimePoint() - start
+            if i == 1 or (i > 1 and taken < least):  # the first one sets up
+                least = taken
+        return least
+
     @torch.jit.export
     def __getstate__(self) -> Tuple[List[Tensor], List[List[int]], bool]:  # noqa: UP006
-        return self.plain, self.plans, self.training
+        plain: List[Tensor] = []  # noqa: UP006
+        for i in range(len(self.weights)):
+            plain.append(self.dense(i))
+        return plain, self.plans, self.training
 
     @torch.jit.export
     def __setstate__(self, state: Tuple[List[Tensor], List[List[int]], bool]) -> None:  # noqa: UP006
-        self.plain, self.plans, self.training = state
-        self.packed = self.plain
+        self.weights, self.plans, self.training = state
         self.pack()

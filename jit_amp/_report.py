@@ -215,6 +215,7 @@ class Report:
     ``AutocastError`` that ``jit_amp.script`` would raise, and ``refused_at`` its line.
     ``not_compiled`` is why TorchScript's compiler fails. ``weights`` are a frozen module's.
     ``inputs`` are the arguments in words, ``seconds`` is what a whole call took, with ``timing``.
+    ``emulated`` are the dtypes among the rows' for which the processor has no instructions.
     """
 
     name: str
@@ -233,6 +234,7 @@ class Report:
     command: str = ""  # that wrote it, where jit-amp did
     seconds: float = 0.0
     records_gradients: bool = False
+    emulated: tuple[str, ...] = ()
     torch: str = field(default=torch.__version__)
 
     @property

@@ -178,6 +178,9 @@ def _tail(report: Report, all_lines: bool) -> list[str]:
             of_dtype[weight.dtype] += weight.bytes
         held = ", ".join(f"{size / 1e3:,.1f} kB {dtype}" for dtype, size in of_dtype.most_common())
         lines.append(f"weights: {held}")
+    lines += [
+        f"{name} is emulated on this processor: elsewhere it is faster" for name in report.emulated
+    ]
     if report.not_compiled:
         lines.append(f"torch.jit.script does not compile it: {report.not_compiled}")
     hints = report.hints if all_lines else report.hints[:MOST]

@@ -15,6 +15,7 @@
 #include "passes/export/decompose.h"
 #include "passes/export/fold_sealed.h"
 #include "passes/export/fold_weights.h"
+#include "passes/export/merge_branches.h"
 #include "passes/export/promote_operands.h"
 #include "passes/export/seal.h"
 #include "passes/export/share_parts.h"
@@ -29,7 +30,9 @@
 #include "passes/quirks/write_strides.h"
 #include "passes/server/channels_last.h"
 #include "passes/server/functionalize.h"
+#include "passes/server/fuse_attention.h"
 #include "passes/server/fuse_pointwise.h"
+#include "passes/server/widen_products.h"
 
 namespace jit_amp {
 namespace {
@@ -126,6 +129,12 @@ bool run_channels_last(Context& c) { return channels_last(c.graph); }
 
 bool run_fuse_pointwise(Context& c) { return fuse_pointwise(*c.graph); }
 
+bool run_widen_products(Context& c) { return widen_products(*c.graph); }
+
+bool run_merge_branches(Context& c) { return merge_branches(c.graph); }
+
+bool run_fuse_attention(Context& c) { return fuse_attention(c.graph, c.facts); }
+
 bool run_keep_gradients(Context& c) { return keep_gradients(*c.graph); }
 
 bool run_keep_addmm(Context& c) { return keep_addmm(*c.graph); }
@@ -188,8 +197,11 @@ const std::vector<Pass>& sealing() {
       {"optimize_frozen_graph", run_optimize_frozen_graph, Phase::sealed, Phase::sealed,
        Kind::speed},
       {"share_parts", run_share_parts, Phase::sealed, Phase::sealed, Kind::speed},
+      {"merge_branches", run_merge_branches, Phase::sealed, Phase::sealed, Kind::speed},
       {"functionalize", run_functionalize, Phase::sealed, Phase::sealed, Kind::speed, For::all,
        Reads::facts},
+      {"fuse_attention", run_fuse_attention, Phase::sealed, Phase::sealed, Kind::speed,
+       For::servers, Reads::facts},
       {"channels_last", run_channels_last, Phase::sealed, Phase::sealed, Kind::speed, For::servers},
       {"keep_zero_dim", run_keep_zero_dim, Phase::sealed, Phase::sealed, Kind::quirk, For::all,
        Reads::facts},
@@ -201,6 +213,7 @@ const std::vector<Pass>& sealing() {
       {"write_strides", run_write_strides, Phase::stock, Phase::stock, Kind::quirk},
       {"detach_sizes", run_detach_sizes, Phase::stock, Phase::stock, Kind::quirk},
       {"fuse_pointwise", run_fuse_pointwise, Phase::stock, Phase::stock, Kind::speed, For::servers},
+      {"widen_products", run_widen_products, Phase::stock, Phase::stock, Kind::speed, For::servers},
   };
   return passes;
 }

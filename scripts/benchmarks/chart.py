@@ -123,3 +123,32 @@ def draw_steps(results: dict[str, dict[str, tuple[float, float, float, float] | 
             axis.set_yticklabels([])
     figure.supxlabel("time of a step, eager autocast = 1; the lines are quartiles", fontsize=9)
     figure.savefig(path, dpi=110)
+
+
+def draw_rates(model: str, results: dict[str, dict[int, float]], path: Path) -> None:
+    """Requests a second over the number of threads, a line a form.
+
+    Args:
+        model: the title.
+        results: by form and number of threads.
+        path: of the PNG.
+    """
+    figure, axis = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    for form, rates in results.items():
+        axis.plot(
+            list(rates),
+            list(rates.values()),
+            marker="o",
+            color=OURS if form.startswith("jit_amp") else None,
+            linestyle="--" if form.endswith("C++") else "-",
+            label=form,
+        )
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(threads := sorted({n for rates in results.values() for n in rates}), threads)
+    axis.set_ylim(0)
+    axis.set_xlabel("threads that call")
+    axis.set_ylabel("requests a second")
+    axis.set_title(f"{model}, batch 1", fontsize=10, loc="left")
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(fontsize=8, frameon=False)
+    figure.savefig(path, dpi=110)

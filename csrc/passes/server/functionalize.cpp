@@ -56,6 +56,36 @@ bool is_new(const Value* value) {
   return is_one_of(value->node(), names);
 }
 
+// What is done in place to the scores of an attention, and what can be done to them before.
+bool changes_scores(const Node* node) {
+  static const auto& names = *new std::unordered_set<std::string>{
+      "add", "sub", "mul", "div", "masked_fill", "add_", "sub_", "mul_", "div_", "masked_fill_"};
+  return is_one_of(node, names);
+}
+
+// Whether the node writes to the result of a product of matrices, and the same without a write has
+// that dtype.
+bool is_on_scores(const Node* node, const Facts& facts) {
+  if (!changes_scores(node) || std::string(node->kind().toUnqualString()).back() != '_') {
+    return false;
+  }
+  const Value* scores = node->input(0);
+  Fact fact = facts.of(scores);
+  while (changes_scores(scores->node())) {
+    scores = scores->node()->input(0);
+    fact = fact.dtype() ? fact : facts.of(scores);  // what was made just now has no facts
+  }
+  const Value* other = node->input(1);
+  const Fact with = facts.of(other);
+  const bool keeps_dtype = node->kind() == Symbol::aten("masked_fill_") ||
+                           !other->type()->cast<c10::TensorType>() ||
+                           (with.dtype() && fact.dtype() &&
+                            c10::promoteTypes(*with.dtype(), *fact.dtype()) == *fact.dtype());
+  return is_one_of(scores->node(), {"matmul", "bmm", "baddbmm"}) && keeps_dtype &&
+         fact.device == c10::DeviceType::CPU && fact.dtype() &&
+         DTypes::floating().has(*fact.dtype());
+}
+
 // Whether the executor observes the node's operands: what the fusions of PyTorch take
 // (torch/csrc/jit/runtime/profiling_record.cpp, codegen/onednn/register_interface.cpp).
 bool is_observed(Node* node) {
@@ -71,6 +101,9 @@ bool is_observed(Node* node) {
 
 bool functionalize(std::shared_ptr<Graph>& graph, const Facts& facts, bool for_server) {
   bool changed = RemoveTensorMutation(graph, [&](Node* node) {
+    if (for_server && is_on_scores(node, facts)) {
+      return true;
+    }
     if (!is_activation_in_place(node) || !is_new(node->input(0))) {
       return false;
     }

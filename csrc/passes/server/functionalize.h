@@ -6,7 +6,8 @@
 // add op to the graph". The results of operators that make new tensors it observes always. So an
 // activation in place becomes one of these where nothing else would have its result observed.
 //
-// For servers all of them do: fuse_pointwise computes them in the layer before. And what writes to
+// For servers all of them do: fuse_pointwise computes them in the layer before. So does what is
+// done to the scores of an attention, for fuse_attention. And what writes to
 // a tensor also keeps PyTorch from telling what is in a list, such as the feature maps that a U-Net
 // keeps for later. With the writes gone, lists that are appended to become lists of all elements,
 // and what is read from such a list becomes the element itself.

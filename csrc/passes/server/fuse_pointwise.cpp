@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/graphs.h"
+#include "core/processor.h"
 
 namespace jit_amp {
 namespace {
@@ -56,18 +57,9 @@ std::optional<Activation> activation_of(const Node* node) {
   return std::nullopt;
 }
 
-// How the processor is asked whether it computes in the dtype.
-std::optional<Symbol> question_about(c10::ScalarType dtype) {
-  switch (dtype) {
-    case at::kBFloat16:
-      return Symbol::fromQualString("mkldnn::_is_mkldnn_bf16_supported");
-    case at::kHalf:
-      return Symbol::fromQualString("mkldnn::_is_mkldnn_fp16_supported");
-    default:
-      return std::nullopt;
-  }
-}
-
+// Of a linear layer. For less than that PyTorch does not call oneDNN, which would take longer to be
+// set up than the layer takes.
+constexpr int64_t kSmallWeight = 64 * 64;
 constexpr size_t kWeight = 1;
 constexpr size_t kBias = 2;
 
@@ -81,8 +73,9 @@ const at::Tensor* weight_of(const Node* node) {
   }
   const at::Tensor* weight = tensor_in(node->input(kWeight)->node());
   const at::Tensor* bias = tensor_in(node->input(kBias)->node());
+  const bool is_small = is_linear && weight && weight->numel() < kSmallWeight;
   const bool fits =
-      weight && weight->dim() == (is_linear ? 2 : 4) && weight->device().is_cpu() &&
+      weight && !is_small && weight->dim() == (is_linear ? 2 : 4) && weight->device().is_cpu() &&
       (is_linear || weight->suggest_memory_format() == at::MemoryFormat::ChannelsLast) &&
       weight->layout() == at::kStrided && weight->numel() &&
       question_about(weight->scalar_type()) &&
@@ -234,6 +227,15 @@ class Fuser {
   // Whether the fused operator can be used, as a value of the graph.
   Value* fits(const Fusion& fusion, const at::Tensor& weight) {
     Value *x = fusion.layer->input(0), *other = fusion.other();
+    Node* choice =
+        graph_.insertNode(graph_.create(prim::If, {is_supported(graph_, weight.scalar_type())}, 1));
+    choice->output()->setType(c10::BoolType::get());
+    Block *asked = choice->addBlock(), *no = choice->addBlock();
+    {
+      const WithInsertPoint inside(no);
+      no->registerOutput(graph_.insertConstant(false));
+    }
+    const WithInsertPoint inside(asked);
     const auto equal = [&](Value* a, const NamedValue& b) {
       return graph_.insert(aten::eq, {a, b});
     };
@@ -259,11 +261,12 @@ class Fuser {
       all.push_back(equal(insert(aten::size, other), list->output()));
       ask_of(other);
     }
-    Value* fits = is_supported(weight.scalar_type());
-    for (Value* each : all) {
-      fits = graph_.insert(aten::__and__, {fits, each});
+    Value* fits = all[0];
+    for (size_t i = 1; i < all.size(); ++i) {
+      fits = graph_.insert(aten::__and__, {fits, all[i]});
     }
-    return fits;
+    asked->registerOutput(fits);
+    return choice->output();
   }
 
   // The same sum, as `a - (-1) * b`.
@@ -276,15 +279,6 @@ class Fuser {
     made->moveAfter(addition);
     addition->destroy();
     return made;
-  }
-
-  Value* is_supported(c10::ScalarType dtype) {
-    Value*& known = supported_[dtype];
-    if (!known) {
-      const WithInsertPoint start(*graph_.nodes().begin());
-      known = graph_.insert(*question_about(dtype), {});
-    }
-    return known;
   }
 
   Value* fused_of(const Fusion& fusion) {
@@ -317,7 +311,6 @@ class Fuser {
   }
 
   Graph& graph_;
-  std::unordered_map<c10::ScalarType, Value*> supported_;
 };
 
 }  // namespace

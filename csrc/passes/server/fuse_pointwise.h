@@ -10,6 +10,8 @@
 // Layers without an activation become these operators too: they take weights that are packed
 // (pack_weights.h).
 //
+// Small linear layers stay as they are: there oneDNN takes longer to be set up than to compute.
+//
 // Which processor will run the artefact is not known when it is frozen: it asks
 // `mkldnn::_is_mkldnn_bf16_supported` first, and does what it did before where the answer is no. So
 // it does for an input without a batch, for what is added in another size or dtype, and where

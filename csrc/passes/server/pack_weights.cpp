@@ -1,9 +1,9 @@
 #include "passes/server/pack_weights.h"
 
 #include <ATen/ATen.h>
-#include <ATen/record_function.h>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 
 #include "core/copies.h"
 #include "core/graphs.h"
+#include "core/processor.h"
 
 namespace jit_amp {
 namespace {
@@ -38,35 +39,23 @@ std::shared_ptr<Graph> forward_of(const Module& module) {
   return toGraphFunction(module.get_method("forward").function()).graph();
 }
 
-// The sizes of the input that each weight is first used with.
-using Seen = std::unordered_map<const at::TensorImpl*, std::vector<int64_t>>;
+// The sizes of the input that each weight is first used with, by its number.
+using Seen = std::unordered_map<int64_t, std::vector<int64_t>>;
 thread_local Seen* seen = nullptr;
 
-// Where an operator that computes such a layer takes its weight. Which of them a run calls is up to
-// the processor: one without the dtype calls PyTorch's own.
-std::optional<size_t> weight_of_call(const std::string_view name, const FunctionSchema& schema) {
-  if (name == kConvolution || name == kLinear) {
-    return weight_number(schema);
-  }
-  const bool is_plain = name == "aten::conv2d" || name == "aten::linear";
-  return is_plain ? std::optional<size_t>(1) : std::nullopt;
-}
+// What stands before a layer in a copy of forward that is run once to learn the shapes.
+const Symbol kSeen = Symbol::fromQualString("jit_amp::seen");
 
-std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& function) {
-  const auto schema = seen ? function.operator_schema() : std::nullopt;
-  const auto number = schema ? weight_of_call(function.name(), *schema) : std::nullopt;
-  if (number) {
-    // The interpreter's whole stack is given: the arguments are the last of it.
-    const size_t count = schema->arguments().size();
-    const auto inputs = function.inputs().slice(function.inputs().size() - count);
-    const auto& sizes = inputs[0].toTensor().sizes();
-    const at::Tensor& weight = inputs[*number].toTensor();
-    if (weight.dim() == 2 || sizes.size() == 4) {  // no convolution without a batch
-      seen->emplace(weight.unsafeGetTensorImpl(), sizes.vec());
-    }
-  }
-  return nullptr;
-}
+const RegisterOperators kRegistered{{Operator(
+    "jit_amp::seen(Tensor input, int weight) -> ()",
+    [](Stack& stack) {
+      const int64_t number = pop(stack).toInt();
+      const at::Tensor input = pop(stack).toTensor();
+      if (seen && !input.is_nested()) {
+        seen->emplace(number, input.sizes().vec());
+      }
+    },
+    c10::AliasAnalysisKind::CONSERVATIVE)}};
 
 // Whether all that a run does beside its result is done to what Copies copies, or to the random
 // state. Of operators that are not PyTorch's nobody knows.
@@ -74,7 +63,7 @@ bool can_run(Graph& graph) {
   const auto nodes = all_nodes(graph);
   return std::all_of(nodes.begin(), nodes.end(), [](const Node* node) {
     const auto kind = node->kind();
-    if (kind.ns() == Symbol::fromQualString(kLinear).ns()) {
+    if (kind.ns() == Symbol::fromQualString(kLinear).ns() || kind == kSeen) {
       return true;
     }
     if (kind == prim::Enter || kind == prim::Exit) {
@@ -87,21 +76,36 @@ bool can_run(Graph& graph) {
   });
 }
 
-// forward without what it prints.
-std::shared_ptr<Graph> silent_forward(const Module& module) {
+// Which weight the number in a list is.
+using Numbers = std::unordered_map<const at::TensorImpl*, size_t>;
+
+// The weight of a layer that takes packed ones; null for other nodes.
+const at::Tensor* packed_weight(const Node* node) {
+  return is_pointwise(node) ? tensor_in(node->input(weight_number(node->schema()))->node())
+                            : nullptr;
+}
+
+// forward without what it prints, and with a note before each layer.
+std::shared_ptr<Graph> observed_forward(const Module& module, const Numbers& numbers) {
   auto graph = forward_of(module)->copy();
   for (Node* node : all_nodes(*graph)) {
     if (node->kind() == prim::Print || node->kind() == aten::warn) {
       node->destroy();
+    } else if (const at::Tensor* weight = packed_weight(node);
+               weight && numbers.count(weight->unsafeGetTensorImpl())) {
+      Node* choice = node->owningBlock()->owningNode();  // whether the layer is computed so
+      const WithInsertPoint here(choice);
+      const auto number = static_cast<int64_t>(numbers.at(weight->unsafeGetTensorImpl()));
+      graph->insertNode(graph->create(kSeen, {node->input(0), graph->insertConstant(number)}, 0));
     }
   }
   return graph;
 }
 
-Seen seen_with(const Module& module, const Stack& example) {
+Seen seen_with(const Module& module, const Stack& example, const Numbers& numbers) {
   Seen found;
   Copies copies;
-  const auto graph = silent_forward(module);
+  const auto graph = observed_forward(module, numbers);
   Stack stack{copies.of(module._ivalue())};
   for (const c10::IValue& argument : copies.of(example)) {
     stack.push_back(argument);
@@ -111,17 +115,11 @@ Seen seen_with(const Module& module, const Stack& example) {
     return {};
   }
   const at::NoGradGuard no_grad;
-  const at::CallbackHandle handle = at::addThreadLocalCallback(
-      at::RecordFunctionCallback(note).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
   Seen* const outer = std::exchange(seen, &found);
   struct Leave {
-    at::CallbackHandle handle;
     Seen* outer;
-    ~Leave() {
-      seen = outer;
-      at::removeCallback(handle);
-    }
-  } const leave{handle, outer};
+    ~Leave() { seen = outer; }
+  } const leave{outer};
   try {
     InterpreterState(Code(graph, "forward")).run(stack);
   } catch (const std::exception&) {
@@ -157,96 +155,160 @@ std::vector<int64_t> plan_of(const Node* node, const std::vector<int64_t>& sizes
   return plan;
 }
 
+// Whether a weight is widened there for a product.
+bool is_widening(const Use& use) {
+  return use.user->kind() == aten::to && use.offset == 0 && use.user->inputs().size() == 5 &&
+         constant_as<int64_t>(use.user->input(1)) == static_cast<int64_t>(c10::kFloat);
+}
+
+bool is_question(const Node* node) {
+  return node->kind() == *question_about(c10::kBFloat16) ||
+         node->kind() == *question_about(c10::kHalf);
+}
+
 bool has_elements(const std::vector<int64_t>& sizes) {
   return std::all_of(sizes.begin(), sizes.end(), [](int64_t size) { return size > 0; });
 }
 
 }  // namespace
 
-std::vector<Packable> packable_weights(const Module& frozen, const Stack& example) {
-  const Seen sizes = seen_with(frozen, example);
+bool asks_processor(const Module& frozen) {
+  const auto nodes = all_nodes(*forward_of(frozen));
+  return std::any_of(nodes.begin(), nodes.end(), is_question);
+}
+
+std::vector<Packable> packable_weights(const Module& frozen, const std::optional<Stack>& example) {
   std::vector<Packable> packable;
+  Numbers numbers;
+  std::vector<Node*> layers;  // that take the weight packed; null for others
+  const auto written = written_constants(forward_of(frozen));
   for (Node* node : all_nodes(*forward_of(frozen))) {
-    const at::Tensor* weight = is_pointwise(node)
-                                   ? tensor_in(node->input(weight_number(node->schema()))->node())
-                                   : nullptr;
-    const auto with = weight ? sizes.find(weight->unsafeGetTensorImpl()) : sizes.end();
-    const bool is_new = with != sizes.end() &&
-                        std::none_of(packable.begin(), packable.end(), [&](const auto& each) {
-                          return each.weight.is_same(*weight);
-                        });
-    if (is_new && has_elements(with->second)) {
-      if (auto plan = plan_of(node, with->second); !plan.empty()) {
-        packable.push_back({*weight, std::move(plan)});
-      }
+    const at::Tensor* weight = tensor_in(node);
+    if (!weight || std::find(written.begin(), written.end(), node) != written.end() ||
+        !question_about(weight->scalar_type()) || !weight->device().is_cpu()) {
+      continue;
+    }
+    const auto& uses = node->output()->uses();
+    // Vectors are converted at each call.
+    const auto is_held = [](const Use& use) { return packed_weight(use.user) || is_widening(use); };
+    if (weight->dim() < 2 || std::none_of(uses.begin(), uses.end(), is_held) ||
+        !numbers.emplace(weight->unsafeGetTensorImpl(), packable.size()).second) {
+      continue;
+    }
+    const auto layer = std::find_if(uses.begin(), uses.end(), [&](const Use& use) {
+      const at::Tensor* taken = packed_weight(use.user);
+      return taken && taken->is_same(*weight);
+    });
+    packable.push_back({*weight, {}});
+    layers.push_back(layer == uses.end() ? nullptr : layer->user);
+  }
+  const Seen sizes = example ? seen_with(frozen, *example, numbers) : Seen();
+  for (size_t i = 0; i < packable.size(); ++i) {
+    const auto with = sizes.find(static_cast<int64_t>(i));
+    if (with != sizes.end() && has_elements(with->second)) {
+      packable[i].plan = plan_of(layers[i], with->second);
     }
   }
   return packable;
 }
 
-void use_packed(Module frozen, const std::vector<Packable>& packable, const Module& packed) {
+namespace {
+
+// Makes forward take one weight from `owner`, the submodule, for what a constant was.
+void take_from(Graph& graph, Value* owner, Value* weights, Node* constant, int64_t number,
+               const std::vector<int64_t>& plan) {
+  const auto held = [&] { return graph.insert(aten::__getitem__, {weights, number}); };
+  const auto dense = [&] {
+    Node* call = graph.create(prim::CallMethod, {owner, graph.insertConstant(number)}, 1);
+    call->s_(attr::name, "dense");
+    return graph.insertNode(call)->output()->setType(c10::TensorType::get());
+  };
+  for (const Use& use : std::vector<Use>(constant->output()->uses())) {
+    const WithInsertPoint here(use.user);
+    if (is_widening(use) || use.user->kind() == prim::dtype) {
+      use.user->replaceInput(0, held());
+      continue;
+    }
+    const bool is_weight =
+        packed_weight(use.user) && use.offset == weight_number(use.user->schema());
+    if (plan.size() == 11 && is_weight) {
+      const std::vector<int64_t> sizes(plan.end() - 4, plan.end());
+      Value* is_same =
+          graph.insert(aten::eq, {graph.insert(aten::size, {use.user->input(0)}), sizes});
+      Node* choice = graph.insertNode(graph.create(prim::If, {is_same}, 1));
+      choice->output()->setType(c10::TensorType::get());
+      for (const bool fits : {true, false}) {
+        Block* block = choice->addBlock();
+        const WithInsertPoint inside(block);
+        block->registerOutput(fits ? held() : dense());
+      }
+      use.user->replaceInput(use.offset, choice->output());
+    } else if (is_pointwise(use.user)) {
+      use.user->replaceInput(use.offset, held());
+    } else if (tensor_in(constant)->numel() >= kLargeWeight) {
+      use.user->replaceInput(use.offset, dense());
+    }
+  }
+  if (!constant->output()->hasUses()) {
+    constant->destroy();
+  }
+}
+
+}  // namespace
+
+void use_packed(Module frozen, std::vector<Packable>& packable, const Module& packed) {
   std::string name = "_packed";
   while (frozen.hasattr(name) || frozen.find_method(name)) {
     name += "_";
   }
   frozen.register_module(name, packed);
   const auto graph = forward_of(frozen);
-  const WithInsertPoint start(*graph->nodes().begin());
-  Value* owner = graph->insertGetAttr(graph->inputs()[0], name);
-  Value* plain = graph->insertGetAttr(owner, "plain");
-  Value* ready = graph->insertGetAttr(owner, "packed");
-  std::unordered_map<const at::TensorImpl*, size_t> numbers;
+  Node* first = graph->create(prim::GetAttr, {graph->inputs()[0]}, 1);
+  graph->prependNode(first->s_(attr::name, name));
+  Value* owner = first->output()->setType(packed.type());
+  const auto get = [&](const std::string& what) {
+    const WithInsertPoint after(first->next());
+    return graph->insertGetAttr(owner, what);
+  };
+  Value* weights = get("weights");
+  Numbers numbers;
   for (size_t i = 0; i < packable.size(); ++i) {
     numbers[packable[i].weight.unsafeGetTensorImpl()] = i;
   }
-  std::vector<Node*> held;
   for (Node* node : all_nodes(*graph)) {
     const at::Tensor* weight = tensor_in(node);
-    if (weight && numbers.count(weight->unsafeGetTensorImpl())) {
-      held.push_back(node);
+    const auto found = weight ? numbers.find(weight->unsafeGetTensorImpl()) : numbers.end();
+    if (found != numbers.end()) {
+      take_from(*graph, owner, weights, node, static_cast<int64_t>(found->second),
+                packable[found->second].plan);
     }
   }
-  for (Node* constant : held) {
-    const size_t number = numbers.at(tensor_in(constant)->unsafeGetTensorImpl());
-    const auto& plan = packable[number].plan;
-    Value* dense = graph->insert(aten::__getitem__, {plain, static_cast<int64_t>(number)});
-    const std::vector<Use> uses = constant->output()->uses();
-    for (const Use& use : uses) {
-      if (!is_pointwise(use.user)) {
-        use.user->replaceInput(use.offset, dense);
+  for (const auto dtype : {c10::kBFloat16, c10::kHalf}) {
+    const std::string end = dtype == c10::kHalf ? "float16" : "bfloat16";
+    for (Node* node : all_nodes(*graph)) {
+      if (node->kind() != *question_about(dtype)) {
         continue;
       }
-      const WithInsertPoint here(use.user);
-      Value* x = use.user->input(0);
-      Value* is_same = nullptr;
-      if (plan.size() == 1) {
-        const int64_t wide = packable[number].weight.size(1);
-        is_same =
-            graph->insert(aten::eq, {graph->insert(Symbol::aten("numel"), {x}), plan[0] * wide});
-      } else {
-        const std::vector<int64_t> sizes(plan.end() - 4, plan.end());
-        is_same = graph->insert(aten::eq, {graph->insert(aten::size, {x}), sizes});
+      const std::vector<Use> uses = node->output()->uses();
+      for (const Use& use : uses) {
+        if (use.user->kind() == aten::__not__) {
+          use.user->output()->replaceAllUsesWith(get("emulated_" + end));
+          use.user->destroy();
+        }
       }
-      Node* choice = graph->insertNode(graph->create(prim::If, {is_same}, 1));
-      choice->output()->setType(c10::TensorType::get());
-      {
-        Block* block = choice->addBlock();
-        const WithInsertPoint inside(block);
-        block->registerOutput(
-            graph->insert(aten::__getitem__, {ready, static_cast<int64_t>(number)}));
+      if (node->hasUses()) {
+        node->output()->replaceAllUsesWith(get("native_" + end));
       }
-      choice->addBlock()->registerOutput(dense);
-      use.user->replaceInput(use.offset, choice->output());
+      node->destroy();
     }
-    constant->destroy();
   }
+  packable.clear();
 }
 
 void unpack(const Module& module) {
-  for (Module each : module.modules()) {
-    const std::string type = each.type()->name()->qualifiedName();
-    if (type.find(".jit_amp._packed.") != std::string::npos && each.hasattr("packed")) {
-      each.setattr("packed", each.attr("plain"));
+  for (const Module& each : module.modules()) {
+    if (each.hasattr("native_bfloat16") && each.find_method("unpack")) {  // jit_amp/_packed.py
+      each.get_method("unpack")({});
     }
   }
 }

@@ -11,9 +11,36 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from jit_amp import _freeze
+from jit_amp._packed import Packed
+
+
+class OnProcessor(Packed):
+    """Weights on a processor that says that it computes in bfloat16."""
+
+    def computes_in(self, dtype: int) -> bool:
+        supported: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        return supported and dtype == torch.bfloat16
+
+
+class OnOldProcessor(Packed):
+    """Weights on a processor that computes in float32 alone."""
+
+    def computes_in(self, dtype: int) -> bool:
+        return False
+
+
+@contextlib.contextmanager
+def old_processor() -> Iterator[None]:
+    """A processor that emulates reduced dtypes, for machines whose processor does not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_freeze, "Packed", OnOldProcessor)
+        yield
 
 
 def _plain(weight: Tensor) -> Tensor:
@@ -49,19 +76,6 @@ def _packed(weight: Tensor, *_: Any) -> Tensor:
     return weight.float().contiguous().to_mkldnn()
 
 
-_computes = [True]
-
-
-@contextlib.contextmanager
-def but_without_bfloat16() -> Iterator[None]:
-    """Inside `bfloat16_processor`: one that does not compute in it."""
-    _computes.append(False)
-    try:
-        yield
-    finally:
-        _computes.pop()
-
-
 @contextlib.contextmanager
 def bfloat16_processor() -> Iterator[None]:
     library = torch.library.Library("mkldnn", "IMPL")
@@ -69,7 +83,7 @@ def bfloat16_processor() -> Iterator[None]:
         warnings.simplefilter("ignore")  # PyTorch tells that it has kernels already
         library.impl(
             "_is_mkldnn_bf16_supported",
-            lambda: _computes[-1],
+            lambda: True,
             "CompositeImplicitAutograd",
             allow_override=True,
         )
@@ -79,6 +93,8 @@ def bfloat16_processor() -> Iterator[None]:
             library.impl("_reorder_linear_weight", _packed, key, allow_override=True)
             library.impl("_reorder_convolution_weight", _packed, key, allow_override=True)
     try:
-        yield
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_freeze, "Packed", OnProcessor)
+            yield
     finally:
         library._destroy()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import io
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 import jit_amp
 from jit_amp import _freeze
 
-from .packed import bfloat16_processor, but_without_bfloat16
+from .packed import bfloat16_processor, old_processor
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +26,7 @@ def processor() -> Iterator[None]:
 class Layer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.linear = nn.Linear(8, 8)
+        self.linear = nn.Linear(64, 64)
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -37,7 +36,7 @@ class Layer(nn.Module):
 class Around(nn.Module):
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
-        self.inner, self.linear = inner, nn.Linear(8, 8)
+        self.inner, self.linear = inner, nn.Linear(64, 64)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.inner(x)
@@ -56,7 +55,7 @@ class Several(nn.Module):
         return x
 
 
-X = torch.rand(3, 8, generator=torch.Generator().manual_seed(0))
+X = torch.rand(3, 64, generator=torch.Generator().manual_seed(0))
 
 
 def server(module: nn.Module) -> Any:
@@ -71,7 +70,8 @@ def loaded(module: Any) -> Any:
 
 
 def packed(module: Any) -> list[Any]:
-    return [w.layout for m in module.modules() for w in getattr(m, "packed", ())]
+    held = [w for m in module.modules() for w in getattr(m, "weights", ())]
+    return [w.layout for w in held if w.layout != torch.strided]
 
 
 def test_weights_are_packed_when_made_and_when_loaded() -> None:
@@ -115,7 +115,7 @@ def test_an_input_that_onednn_does_not_take(given: Any) -> None:
 class Named(Layer):
     def __init__(self) -> None:
         super().__init__()
-        self._packed = torch.full((8,), 2.0)
+        self._packed = torch.full((64,), 2.0)
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -144,7 +144,7 @@ class Stateful(Layer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("sum", torch.zeros(3, 8))
+        self.register_buffer("sum", torch.zeros(3, 64))
         self.cache, self.calls = [torch.zeros(1)], 0
 
     def forward(self, x: Tensor, raises: bool = False) -> tuple[Tensor, int]:
@@ -152,7 +152,7 @@ class Stateful(Layer):
             self.calls += 1
             self.cache.append(x)
             self.sum += self.linear(x)
-            self.sum[0].add_(torch.rand(8))
+            self.sum[0].add_(torch.rand(64))
             print("here")
             if raises:
                 raise ValueError("half way")
@@ -194,33 +194,105 @@ def test_an_operator_of_somebodys_is_not_run() -> None:
     assert torch.equal(frozen(X), module(X))
 
 
-class Convolution(nn.Module):
-    """Called without a batch first, then with one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(2, 4, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            return self.conv(x[0]).sum() + torch.relu(self.conv(x))
-
-
-@pytest.mark.parametrize("bfloat16", [True, False])
-def test_shapes_are_noted_whatever_the_processor_that_freezes(bfloat16: bool) -> None:
-    """Where it is loaded, the weights are packed, if that processor computes in bfloat16."""
-    image = torch.rand(3, 2, 8, 8)
-    with contextlib.nullcontext() if bfloat16 else but_without_bfloat16():
-        linear = server(Layer())
-        convolution = jit_amp.freeze(Convolution().eval(), example_inputs=(image,), target="server")
-        assert packed(linear) == [torch._mkldnn if bfloat16 else torch.strided]
-    assert linear._packed.plans == [[3]]
-    assert convolution._packed.plans == [[0, 0, 1, 1, 1, 1, 1, 3, 2, 8, 8]]
-    assert packed(loaded(linear)) == [torch._mkldnn]
-
-
 def test_a_build_without_onednn_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_freeze, "_has_onednn", lambda: False)
     with pytest.raises(ValueError, match="target='server' needs operators of oneDNN, which this"):
         server(Layer())
     jit_amp.freeze(Layer().eval(), example_inputs=(X,))
+
+
+class Wide(nn.Module):
+    """A layer that is widened where the dtype is emulated, one that is too small, a convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.large, self.small = nn.Linear(256, 512), nn.Linear(512, 16)
+        self.conv = nn.Conv2d(16, 32, 3, padding=1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = torch.relu(self.large(x))
+            return self.small(y), self.conv(y.view(1, 16, -1, 32))
+
+
+def given(rows: int) -> Tensor:
+    return torch.rand(rows, 256, generator=torch.Generator().manual_seed(rows))
+
+
+def store(module: Any) -> Any:
+    [found] = [each for each in module.modules() if hasattr(each, "native_bfloat16")]
+    return found
+
+
+def held(module: Any) -> int:
+    """Bytes of weights in memory, as constants and in the submodule."""
+    constants = [
+        node.t("value")
+        for node in module.graph.findAllNodes("prim::Constant")
+        if node.hasAttribute("value") and node.kindOf("value") == "t"
+    ]
+    tensors = [t.to_dense() if t.is_mkldnn else t for t in store(module).weights]
+    return sum(t.nbytes for t in constants) + sum(t.numel() * 2 for t in tensors)
+
+
+def test_large_weights_are_held_once() -> None:
+    module = Wide().eval()
+    frozen = jit_amp.freeze(module, example_inputs=(given(8),), target="server")
+    weights = sum(2 * p.numel() for p in module.parameters())
+    small = 2 * module.small.weight.numel() + 2 * module.conv.weight.numel()
+    for each in (frozen, loaded(frozen)):
+        assert held(each) <= weights + small
+        assert len(packed(each)) == 3
+        assert torch.equal(each(given(8))[0], module(given(8))[0])
+
+
+def test_a_processor_that_emulates_the_dtype() -> None:
+    """The file is the same; in memory are the weights that this processor computes with."""
+    module = Wide().eval()
+    exact = copy.deepcopy(module).double()
+    with old_processor():
+        frozen = jit_amp.freeze(module, example_inputs=(given(8),), target="server")
+    for each in (frozen, loaded(frozen), loaded(loaded(frozen))):
+        own = store(each)
+        assert not own.native_bfloat16 and own.emulated_bfloat16
+        dtypes = {tuple(t.shape): t.dtype for t in own.weights}
+        assert dtypes[512, 256] == dtypes[32, 16, 3, 3] == torch.float32
+        assert {own.dense(i).dtype for i in range(len(own.plans))} == {torch.bfloat16}
+        for rows in (8, 1, 32):
+            x = given(rows)
+            for y, eager, best in zip(each(x), module(x), exact(x.double()), strict=True):
+                assert (y.dtype, y.stride()) == (eager.dtype, eager.stride())
+                error, eagers = ((t.double() - best).square().mean() for t in (y, eager))
+                assert error <= eagers * 1.05
+    assert all(w.dtype == "bfloat16" for w in jit_amp.explain(frozen, (given(8),)).weights)
+
+
+def test_few_rows_read_the_weight_as_it_is() -> None:
+    with old_processor():
+        frozen = jit_amp.freeze(Wide().eval(), example_inputs=(given(1),), target="server")
+    dtypes = {tuple(t.shape): t.dtype for t in store(frozen).weights}
+    assert dtypes[512, 256] == torch.bfloat16
+
+
+def test_an_old_artefact_inside_what_is_frozen() -> None:
+    """What one processor answered is not in what is made of it."""
+    module = Layer().eval()
+    with old_processor():
+        inner = server(module)
+    for target in ("portable", "server"):
+        frozen = jit_amp.freeze(Around(inner).eval(), example_inputs=(X,), target=target)
+        assert frozen(X).dtype == torch.bfloat16
+        assert torch.equal(loaded(frozen)(X), frozen(X))
+        assert "emulated" not in str(
+            jit_amp.freeze(Around(inner).eval(), example_inputs=(X,)).graph
+        )
+
+
+def test_without_examples_too() -> None:
+    module = Wide().eval()
+    with old_processor():
+        frozen = jit_amp.freeze(module, target="server")
+    assert store(frozen).emulated_bfloat16
+    x = given(8)
+    for y, eager in zip(frozen(x), module(x), strict=True):
+        torch.testing.assert_close(y, eager, rtol=0.02, atol=0.02)

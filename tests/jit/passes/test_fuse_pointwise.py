@@ -26,7 +26,7 @@ CONVOLUTION = "%y : Tensor = aten::conv2d(%x, %w, %none, %one, %one, %one, %1)"
 
 def matrix(dtype: torch.dtype = torch.bfloat16) -> Tensor:
     torch.manual_seed(0)
-    return torch.randn(4, 8).to(dtype)
+    return torch.randn(64, 64).to(dtype)
 
 
 def kernel() -> Tensor:
@@ -36,7 +36,7 @@ def kernel() -> Tensor:
 
 @pytest.mark.parametrize(
     ("layer", "weight", "shape"),
-    [(LINEAR, matrix(), (3, 8)), (CONVOLUTION, kernel(), (2, 8, 5, 5))],
+    [(LINEAR, matrix(), (3, 64)), (CONVOLUTION, kernel(), (2, 8, 5, 5))],
     ids=["linear", "conv2d"],
 )
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_constant_that_stands_after_the_layer() -> None:
         "%z : Tensor = aten::leaky_relu(%y, %late)",
         "return (%z)",
     )
-    graph, x = check("fuse_pointwise", text, matrix(), exported=True), torch.randn(3, 8).bfloat16()
+    graph, x = check("fuse_pointwise", text, matrix(), exported=True), torch.randn(3, 64).bfloat16()
     graph.lint()
     for given in (x, x[:0]):
         actual, expected = (values_of(g, given)[0] for g in (graph, parse(text, matrix())))
@@ -200,8 +200,9 @@ def test_an_addition_of_two_convolutions_is_in_one_of_them() -> None:
         (LINEAR, matrix(torch.float32)),
         (CONVOLUTION, kernel().contiguous()),  # channels_last left it
         ("%y : Tensor = aten::mm(%x, %w)", matrix()),
+        (LINEAR, matrix()[:, :63].contiguous()),  # PyTorch computes it without oneDNN
     ],
-    ids=["float32", "default layout", "mm"],
+    ids=["float32", "default layout", "mm", "small"],
 )
 def test_left_alone(layer: str, weight: Tensor) -> None:
     text = case(layer, "%z : Tensor = aten::relu(%y)", "return (%z)")

@@ -1,0 +1,43 @@
+// fuse_attention: attention that is written by hand becomes PyTorch's own operator.
+//
+// `softmax(q @ k.transpose(-2, -1) * scale + mask) @ v` makes scores of the square of the length,
+// in memory and several times over. `aten::scaled_dot_product_attention` makes a part of them at a
+// time, keeps them in float32, and rounds once where the program rounds at each step.
+//
+// The rule is algebra. Between the first product and the softmax, each operator makes of the scores
+// `S` one of these, so that all of them together are `scale * S + mask`:
+//
+//   - a product with a number or its inverse: of the scale, and of the mask before it;
+//   - a sum with a tensor: of the mask;
+//   - `masked_fill` or `where` with minus infinity, or with a number so low that nothing is left of
+//     it after the softmax: minus infinity in the mask;
+//   - a conversion between floating point dtypes, a copy, a dropout that is off: nothing.
+//
+// The products are `matmul`, `bmm`, `baddbmm` or an `einsum` of two operands; the softmax is over
+// the rows or the columns, and the second product takes what it gives from either side.
+//
+// What is not known when freezing is asked at run time: the number of dimensions, whether sizes
+// broadcast as the operator wants, whether a row has anything left, which eager gives NaN for and
+// the operator zeros, whether the scores can be infinite. Where the answer is no the program runs
+// as it was written. So it does where it is as fast: on a processor that computes in the dtype, for
+// less than 768 queries, from where on PyTorch's kernel computes in its largest blocks.
+//
+// Left alone: where anything else reads scores, where gradients are recorded, other devices than
+// CPU, other dtypes than bfloat16 and float16.
+//
+// Results are rounded fewer times, so it is for optimize_numerics=True. Loops must be marked. Must
+// run after functionalize and merge_branches.
+#pragma once
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <memory>
+
+#include "analysis/facts.h"
+
+namespace jit_amp {
+
+// Returns whether the graph changed.
+bool fuse_attention(const std::shared_ptr<torch::jit::Graph>& graph, const Facts& facts);
+
+}  // namespace jit_amp

@@ -1,0 +1,237 @@
+#include "passes/server/widen_products.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "core/graphs.h"
+#include "core/processor.h"
+#include "passes/server/pack_weights.h"
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+
+// A linear layer with less than that is left as it is, whatever it is given.
+constexpr int64_t kSmallWeight = 1 << 10;
+// Fewer rows take as long in a reduced dtype: all the time goes to reading the weight.
+constexpr int64_t kFewRows = 4;
+// From so many multiplications on two conversions take less than they save.
+constexpr int64_t kWorthwhile = 1 << 17;
+constexpr int64_t kWorthwhileProduct = 1 << 14;
+
+bool is_product(const Node* node) {
+  static const auto& names = *new std::unordered_set<std::string>{"linear",
+                                                                  "matmul",
+                                                                  "mm",
+                                                                  "bmm",
+                                                                  "mv",
+                                                                  "addmm",
+                                                                  "baddbmm",
+                                                                  "einsum",
+                                                                  "conv1d",
+                                                                  "conv2d",
+                                                                  "conv3d",
+                                                                  "conv_transpose1d",
+                                                                  "conv_transpose2d",
+                                                                  "conv_transpose3d",
+                                                                  "_convolution",
+                                                                  "lstm",
+                                                                  "gru",
+                                                                  "rnn_tanh",
+                                                                  "rnn_relu",
+                                                                  "scaled_dot_product_attention"};
+  if (!node->kind().is_aten() || !names.count(node->kind().toUnqualString())) {
+    return false;
+  }
+  const FunctionSchema* schema = node->maybeSchema();
+  return schema &&
+         (schema->overload_name().empty() || schema->overload_name() == "input" ||
+          schema->overload_name() == "padding" || schema->overload_name() == "deprecated");
+}
+
+bool is_tensor_list(const Value* value) {
+  const auto list = value->type()->cast<c10::ListType>();
+  return list && list->getElementType()->kind() == c10::TypeKind::TensorType;
+}
+
+std::optional<c10::ScalarType> reduced_dtype_of(const Value* value) {
+  const at::Tensor* tensor = tensor_in(value->node());
+  return tensor && tensor->device().is_cpu() && question_about(tensor->scalar_type())
+             ? std::optional(tensor->scalar_type())
+             : std::nullopt;
+}
+
+// All tensors that the node takes; none where that is not known.
+std::optional<std::vector<Value*>> operands_of(Node* node) {
+  std::vector<Value*> operands;
+  for (Value* input : node->inputs()) {
+    if (is_tensor_list(input)) {
+      if (input->node()->kind() != prim::ListConstruct) {
+        return std::nullopt;
+      }
+      const auto elements = input->node()->inputs();
+      operands.insert(operands.end(), elements.begin(), elements.end());
+    } else if (input->type()->cast<c10::TensorType>()) {
+      operands.push_back(input);
+    } else if (input->type()->kind() == c10::TypeKind::OptionalType && !input->mustBeNone() &&
+               input->type()->isSubtypeOf(*c10::OptionalType::ofTensor())) {
+      return std::nullopt;
+    }
+  }
+  // A mask may be of any dtype.
+  const bool has_mask =
+      node->kind() == Symbol::aten("scaled_dot_product_attention") && !node->input(3)->mustBeNone();
+  return has_mask || operands.empty() ? std::nullopt : std::optional(operands);
+}
+
+class Widener {
+ public:
+  explicit Widener(Graph& graph) : graph_(graph) {}
+
+  void widen(Node* node, c10::ScalarType dtype, const std::vector<Value*>& operands) {
+    const WithInsertPoint here(node);
+    Value* condition = asked(node, dtype, operands);
+    Node* choice = graph_.insertNode(graph_.create(prim::If, {condition}, node->outputs().size()));
+    choice->setSourceRange(node->sourceRange());
+    for (size_t i = 0; i < node->outputs().size(); ++i) {
+      choice->output(i)->copyMetadata(node->output(i));
+      node->output(i)->replaceAllUsesWith(choice->output(i));
+    }
+    Block* wide = choice->addBlock();
+    {
+      const WithInsertPoint inside(wide);
+      Node* copy =
+          graph_.insertNode(graph_.createClone(node, [&](Value* value) { return widened(value); }));
+      for (Value* output : copy->outputs()) {
+        wide->registerOutput(to(output, dtype));
+      }
+    }
+    Block* narrow = choice->addBlock();
+    node->moveBefore(narrow->return_node());
+    for (Value* output : node->outputs()) {
+      narrow->registerOutput(output);
+    }
+  }
+
+ private:
+  Value* to(Value* value, c10::ScalarType dtype) {
+    return graph_.insert(aten::to,
+                         {value, static_cast<int64_t>(dtype), false, false, c10::IValue()});
+  }
+
+  Value* widened(Value* value) {
+    if (is_tensor_list(value)) {
+      std::vector<Value*> elements;
+      for (Value* element : value->node()->inputs()) {
+        elements.push_back(to(element, c10::kFloat));
+      }
+      return graph_.insertNode(graph_.createList(c10::TensorType::get(), elements))->output();
+    }
+    return value->type()->cast<c10::TensorType>() ? to(value, c10::kFloat) : value;
+  }
+
+  // Whether the operands are to be widened, as a value of the graph.
+  Value* asked(Node* node, c10::ScalarType dtype, const std::vector<Value*>& operands) {
+    Value *emulated = is_emulated(graph_, dtype), *x = operands[0];
+    const auto numel = [&] { return graph_.insert(Symbol::aten("numel"), {x}); };
+    const bool has_weight = operands.size() > 1 && reduced_dtype_of(operands[1]);
+    if (node->kind() == aten::linear && has_weight) {
+      const at::Tensor& weight = *tensor_in(operands[1]->node());
+      const int64_t least =
+          std::max(kFewRows * weight.size(1), (kWorthwhile + weight.size(0) - 1) / weight.size(0));
+      Value* fits = graph_.insert(aten::ge, {numel(), least});
+      if (weight.numel() >= kLargeWeight) {  // pack_weights may hold it widened
+        Value* is_wide = graph_.insert(aten::eq, {graph_.insert(prim::dtype, {operands[1]}),
+                                                  static_cast<int64_t>(c10::kFloat)});
+        fits = graph_.insert(aten::__or__, {fits, is_wide});
+      }
+      return graph_.insert(aten::__and__, {emulated, fits});
+    }
+    if (has_weight && node->kind() != aten::matmul && node->kind() != aten::mm) {
+      return emulated;
+    }
+    Node* choice = graph_.insertNode(graph_.create(prim::If, {emulated}, 1));
+    choice->output()->setType(c10::BoolType::get());
+    {
+      Block* block = choice->addBlock();
+      const WithInsertPoint inside(block);
+      Value* fits =
+          graph_.insert(aten::eq, {graph_.insert(prim::dtype, {x}), static_cast<int64_t>(dtype)});
+      fits = graph_.insert(aten::__and__, {fits, graph_.insert(Symbol::prim("is_cpu"), {x})});
+      if (node->kind() == aten::matmul || node->kind() == aten::bmm || node->kind() == aten::mm) {
+        Value* wide = graph_.insert(aten::size, {node->input(1), -1});
+        Value* products = graph_.insert(aten::mul, {numel(), wide});
+        fits = graph_.insert(aten::__and__,
+                             {fits, graph_.insert(aten::ge, {products, kWorthwhileProduct})});
+      }
+      block->registerOutput(fits);
+    }
+    {
+      Block* block = choice->addBlock();
+      const WithInsertPoint inside(block);
+      block->registerOutput(graph_.insertConstant(false));
+    }
+    return choice->output();
+  }
+
+  Graph& graph_;
+};
+
+// Reduced dtypes that the graph converts to, or has weights of.
+std::set<c10::ScalarType> dtypes_of(Graph& graph) {
+  std::set<c10::ScalarType> found;
+  for (const Node* node : all_nodes(graph)) {
+    if (const at::Tensor* tensor = tensor_in(node);
+        tensor && question_about(tensor->scalar_type())) {
+      found.insert(tensor->scalar_type());
+    }
+    if (node->kind() == aten::to && node->inputs().size() > 1) {
+      const auto target = toIValue(node->input(1));
+      if (target && target->isInt() && question_about(c10::ScalarType(target->toInt()))) {
+        found.insert(c10::ScalarType(target->toInt()));
+      }
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+bool widen_products(Graph& graph) {
+  const auto dtypes = dtypes_of(graph);
+  Widener widener(graph);
+  bool changed = false;
+  for (Node* node : all_nodes(graph)) {
+    const auto operands = is_product(node) ? operands_of(node) : std::nullopt;
+    if (!operands) {
+      continue;
+    }
+    std::set<c10::ScalarType> held;  // by weights
+    bool is_small = false;
+    for (Value* operand : *operands) {
+      if (const at::Tensor* tensor = tensor_in(operand->node())) {
+        held.insert(tensor->scalar_type());
+        is_small |= node->kind() == aten::linear && operand == node->input(1) &&
+                    tensor->numel() < kSmallWeight;
+      }
+    }
+    for (const c10::ScalarType dtype : is_small ? std::set<c10::ScalarType>() : dtypes) {
+      if (held.empty() || (held.size() == 1 && held.count(dtype))) {
+        widener.widen(node, dtype, *operands);
+        changed = true;
+      }
+    }
+  }
+  return changed;
+}
+
+}  // namespace jit_amp
