@@ -180,7 +180,7 @@ def test_for_a_server(capsys: Any) -> None:
     assert run(capsys, "verify", "models:Scoped", "server.pt", *given)[0] == 0
     half = ["--autocast", "fp16", *given, "--triton", "--output", "repository/net"]
     status, _, said = run(capsys, "freeze", "models:factory", *half)
-    assert (status, "has no" in said, "float16" in said) == (0, False, False)
+    assert (status, "has no" in said, "scope" in said) == (0, False, False)
     config = Path("repository/net/config.pbtxt").read_text()
     assert 'name: "net"' in config
     assert "TYPE_FP16" in config
