@@ -59,7 +59,8 @@ bool is_new(const Value* value) {
 // What is done in place to the scores of an attention, and what can be done to them before.
 bool changes_scores(const Node* node) {
   static const auto& names = *new std::unordered_set<std::string>{
-      "add", "sub", "mul", "div", "masked_fill", "add_", "sub_", "mul_", "div_", "masked_fill_"};
+      "to",   "add",  "sub",  "mul",  "div",         "masked_fill",
+      "add_", "sub_", "mul_", "div_", "masked_fill_"};
   return is_one_of(node, names);
 }
 
