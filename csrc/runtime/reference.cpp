@@ -21,6 +21,12 @@ bool writes(const Node* node) {
                                });
 }
 
+// `empty`, `new_empty_strided` and the like: what memory held before.
+bool is_uninitialized(const Node* node) {
+  return node->kind().is_aten() &&
+         std::string(node->kind().toUnqualString()).find("empty") != std::string::npos;
+}
+
 bool is_same(const at::Tensor& a, const at::Tensor& b) {
   if (a.defined() != b.defined()) {
     return false;

@@ -43,10 +43,14 @@ def elsewhere(calls_are_watched: None) -> Iterator[Elsewhere | None]:
 
 
 @pytest.fixture(autouse=True)
-def autocast_is_left_alone() -> Iterator[None]:
+def autocast_is_left_alone(elsewhere: Elsewhere | None) -> Iterator[None]:
     before = autocast_state()
     torch.manual_seed(0)
+    if elsewhere:
+        elsewhere.is_on = True
     yield
+    if elsewhere:
+        elsewhere.is_on = False
     assert autocast_state() == before
 
 

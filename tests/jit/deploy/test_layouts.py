@@ -314,7 +314,7 @@ def test_additions_and_gradients(tmp_path: Path) -> None:
 class Activations(nn.Module):
     def __init__(self, activation: nn.Module) -> None:
         super().__init__()
-        self.conv, self.linear = nn.Conv2d(3, 8, 3), nn.Linear(6, 5, bias=False)
+        self.conv, self.linear = nn.Conv2d(3, 8, 3), nn.Linear(62, 70, bias=False)
         self.activation = activation
 
     def forward(self, x: Tensor):
@@ -344,7 +344,7 @@ class Activations(nn.Module):
 def test_activations(activation: nn.Module) -> None:
     torch.manual_seed(0)
     model = Activations(activation).eval().requires_grad_(False)
-    x = torch.randn(2, 3, 8, 8) * 3
+    x = torch.randn(2, 3, 8, 64) * 3
     frozen = jit_amp.freeze(model, example_inputs=(x,), target="server")
     kinds = str(frozen.graph)
     assert kinds.count("_convolution_pointwise(") == kinds.count("_linear_pointwise(") == 1
@@ -402,11 +402,11 @@ class Looped(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.one, self.two = nn.Linear(6, 8), nn.Linear(8, 8)
+        self.one, self.two = nn.Linear(64, 64), nn.Linear(64, 64)
 
     def forward(self, x: Tensor):
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            h = torch.zeros(x.size(1), 8)
+            h = torch.zeros(x.size(1), 64)
             for t in range(x.size(0)):
                 h = torch.tanh(self.one(x[t]) + self.two(h))
         return h
@@ -414,7 +414,7 @@ class Looped(nn.Module):
 
 def test_weights_in_a_loop_are_packed(capfd: pytest.CaptureFixture[str]) -> None:
     torch.manual_seed(0)
-    model, x = Looped().eval().requires_grad_(False), torch.randn(3, 2, 6)
+    model, x = Looped().eval().requires_grad_(False), torch.randn(3, 2, 64)
     frozen = jit_amp.freeze(model, example_inputs=(x,), target="server")
     assert capfd.readouterr().err == ""
     assert sorted(frozen._packed.plans) == [[2], [2]]
