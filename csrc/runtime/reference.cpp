@@ -71,7 +71,8 @@ bool is_repeatable(Graph& graph) {
     return node->kind() == prim::PythonOp || node->kind() == prim::fork ||
            node->kind() == prim::SetAttr || node->kind() == prim::CallMethod ||
            node->kind() == prim::Print || node->kind() == ops::scoped_effect ||
-           node->kind() == aten::warn || node->isNondeterministic() || writes(node);
+           node->kind() == aten::warn || node->isNondeterministic() || is_uninitialized(node) ||
+           writes(node);
   });
 }
 
