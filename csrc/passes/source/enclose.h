@@ -23,7 +23,8 @@ struct Around {
   std::optional<torch::jit::SourceRange> where = std::nullopt;  // none: where the pattern is
 };
 
-// The device type of what is no scope: the function's inputs are cast to float32 (passes/source/widen.h).
+// The device type of what is no scope: the function's inputs are cast to float32
+// (passes/source/widen.h).
 inline constexpr char kWidens[] = "float32 inputs";
 
 // One scope: makes its object and enters it before a node; returns the object. `pattern` is the
