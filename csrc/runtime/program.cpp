@@ -387,7 +387,13 @@ std::optional<Stack> Program::reference(const Lowered& lowered, const Stack& inp
   }
   Stack stack = inputs;
   const Unwinding scopes;
-  run_here(*recording.code, stack, inputs.size());
+  try {
+    run_here(*recording.code, stack, inputs.size());
+  } catch (const std::runtime_error&) {
+    // The call will raise it; or the dispatcher takes less than Python does: `norm` of complex
+    // numbers on CUDA.
+    return std::nullopt;
+  }
   return stack;
 }
 
