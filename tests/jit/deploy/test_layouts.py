@@ -358,7 +358,7 @@ def test_activations(activation: nn.Module) -> None:
 def test_gradients_of_inputs() -> None:
     """The fused operators have no derivative."""
     torch.manual_seed(0)
-    model, x = Activations(nn.SiLU()).eval().requires_grad_(False), torch.randn(2, 3, 8, 8)
+    model, x = Activations(nn.SiLU()).eval().requires_grad_(False), torch.randn(2, 3, 64, 64)
     frozen = jit_amp.freeze(model, example_inputs=(x,), target="server")
     assert "_convolution_pointwise" in str(frozen.graph)
     assert_gradients_near(frozen, model, x)
