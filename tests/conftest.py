@@ -46,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--layouts",
         type=int,
-        default=60,
+        default=24,
         help="how many random programs test_layouts makes of convolutions",
     )
     parser.addoption(

@@ -25,66 +25,66 @@ from .oracle import check, kept_alive, load, without_scopes
 from .programs import Program, generate
 from .reduce import reduced
 
-SEEDS = range(1200)
+SEEDS = range(400)
 
 # What a program may have, and how many of the seeds above have it at least.
 FEATURES = {
-    "module": 200,
-    "function": 200,
-    "gradients": 100,
-    "freeze": 30,
-    "nested scopes": 100,
-    "scope object entered": 50,
-    "scope with a name": 50,
-    "scope entered by hand": 10,
-    "scope without a dtype": 50,
-    "scope of bfloat16": 100,
-    "scope of float16": 50,
-    "scope of an unsupported dtype": 5,
-    "scope for cuda": 50,
-    "scope for a tensor's device": 5,
-    "scope enabled by an attribute": 10,
-    "disabled scope": 100,
-    "no_grad": 5,
-    "decorator": 100,
-    "return in a scope": 50,
-    "early return": 20,
-    "operator: lower": 500,
-    "operator: fp32": 300,
-    "operator: promote": 300,
-    "operator: same": 100,
-    "operator: mixed": 500,
-    "list operand": 10,
-    "Optional operand": 10,
-    "view": 100,
-    "explicit cast": 100,
-    "in-place write": 100,
-    "in-place write to a buffer": 20,
-    "out=": 20,
-    "if": 100,
-    "for": 100,
-    "while": 50,
-    "break": 5,
-    "continue": 5,
-    "condition on a tensor": 50,
-    "list": 100,
-    "dict": 50,
-    "tuple": 50,
-    "query of the state": 100,
-    "helper": 300,
-    "method": 50,
-    "call in a scope": 50,
-    "call outside scopes": 100,
-    "fork": 20,
-    "submodule of the program's own": 100,
-    "submodule in a scope": 50,
-    "submodule outside scopes": 50,
-    "tensor written to an attribute": 20,
-    "number written to an attribute": 5,
-    "input of bfloat16": 100,
-    "input of float16": 100,
-    "input of float64": 100,
-    "input of int64": 50,
+    "module": 66,
+    "function": 66,
+    "gradients": 33,
+    "freeze": 10,
+    "nested scopes": 33,
+    "scope object entered": 16,
+    "scope with a name": 16,
+    "scope entered by hand": 3,
+    "scope without a dtype": 16,
+    "scope of bfloat16": 33,
+    "scope of float16": 16,
+    "scope of an unsupported dtype": 1,
+    "scope for cuda": 16,
+    "scope for a tensor's device": 1,
+    "scope enabled by an attribute": 3,
+    "disabled scope": 33,
+    "no_grad": 1,
+    "decorator": 33,
+    "return in a scope": 16,
+    "early return": 6,
+    "operator: lower": 166,
+    "operator: fp32": 100,
+    "operator: promote": 100,
+    "operator: same": 33,
+    "operator: mixed": 166,
+    "list operand": 3,
+    "Optional operand": 3,
+    "view": 33,
+    "explicit cast": 33,
+    "in-place write": 33,
+    "in-place write to a buffer": 6,
+    "out=": 6,
+    "if": 33,
+    "for": 33,
+    "while": 16,
+    "break": 1,
+    "continue": 1,
+    "condition on a tensor": 16,
+    "list": 33,
+    "dict": 16,
+    "tuple": 16,
+    "query of the state": 33,
+    "helper": 100,
+    "method": 16,
+    "call in a scope": 16,
+    "call outside scopes": 33,
+    "fork": 6,
+    "submodule of the program's own": 33,
+    "submodule in a scope": 16,
+    "submodule outside scopes": 16,
+    "tensor written to an attribute": 6,
+    "number written to an attribute": 1,
+    "input of bfloat16": 33,
+    "input of float16": 33,
+    "input of float64": 33,
+    "input of int64": 16,
 }
 
 
@@ -123,7 +123,7 @@ def test_artefacts_agree_with_eager_on_other_inputs_than_their_example() -> None
     """Few: scripts/fuzz --artefacts N runs more."""
     verdicts: Counter[str] = Counter()
     taken = refused = 0
-    for seed in range(400):
+    for seed in range(130):
         outcome = check(artefacts.generate(seed))
         assert outcome.verdict != "differs", (
             f"{outcome.kind}: {outcome.detail}\nscripts/fuzz --artefacts 1 --seed {seed} "
@@ -131,7 +131,7 @@ def test_artefacts_agree_with_eager_on_other_inputs_than_their_example() -> None
         )
         verdicts[outcome.frozen] += 1
         taken, refused = taken + outcome.let_in, refused + outcome.turned_away
-    assert verdicts["frozen"] > 250 and taken > 4 * verdicts["frozen"] and refused > 100
+    assert verdicts["frozen"] > 80 and taken > 4 * verdicts["frozen"] and refused > 30
 
 
 # What the oracle notices.

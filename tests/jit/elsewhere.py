@@ -1,7 +1,7 @@
 """Everything that is frozen is loaded, and run, by a process that never imported jit_amp.
 
-``watched`` wraps ``jit_amp.freeze``: what it returns is loaded there too. Each call of such a
-module by a test is then made there as well, and gives the same, bit for bit.
+``watched`` wraps ``jit_amp.freeze``: what it returns is loaded there too. The first calls of such a
+module by a test are then made there as well, and give the same, bit for bit.
 tests/jit/conftest.py does so for every test of this folder.
 """
 
@@ -28,6 +28,7 @@ from .support import assert_same, fresh, tensors_of, tree_map
 _OF_OTHERS = re.compile(
     r"Unknown builtin op: (?!aten::|prim::|jit_amp::)|Unknown type name '?__torch__\.torch\.classes"
 )
+CALLS = 4  # of one module: PyTorch's executor has optimized it by the third
 _call = RecursiveScriptModule.__call__
 
 
@@ -44,6 +45,7 @@ class Elsewhere:
         self.numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.graphs: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self.with_state: weakref.WeakSet[Any] = weakref.WeakSet()  # more than constants
+        self.left: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # calls
         self.is_on = False  # while a test of this folder runs
         self.loaded = 0
         self.run = 0
@@ -73,6 +75,7 @@ class Elsewhere:
         self.loaded += 1
         self.numbers[module] = number
         self.graphs[module] = str(module.graph)
+        self.left.setdefault(module, CALLS)
         if _has_state(module):
             self.with_state.add(module)
         stock = self.stock
@@ -88,6 +91,7 @@ class Elsewhere:
         return (
             self.is_on
             and module in self.numbers
+            and self.left[module] > 0
             and self.stock is not None
             and os.getpid() == self._pid
             and threading.current_thread() is threading.main_thread()
@@ -111,6 +115,7 @@ class Elsewhere:
     def call(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the module gives; and that it gives the same there."""
         given = fresh((args, kwargs))
+        self.left[module] -= 1
         if module in self.with_state:  # which the test may have changed
             self.load(module)
         random = torch.get_rng_state()

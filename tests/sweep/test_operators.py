@@ -1,6 +1,7 @@
 """Every operator of PyTorch's OpInfo database in a scope: eager, in process, exported.
 
-The short form runs one sample an operator in bfloat16, `--sweep` four, in float16 too.
+`--sweep` runs four samples an operator, in float16 too. The short form runs one, in bfloat16, and
+explains and traces it only where autocast changes a dtype; on CUDA it freezes it only there too.
 """
 
 from __future__ import annotations
@@ -128,7 +129,9 @@ def explained(program: Any, arguments: list[torch.Tensor], dtypes: list[Any]) ->
     return [f"rows have {[row.results for row in report.rows]}, eager {dtypes}"]
 
 
-def sweep(op: OpInfo, device: str, lower: torch.dtype, samples: int, folder: Path) -> list[str]:
+def sweep(
+    op: OpInfo, device: str, lower: torch.dtype, samples: int, folder: Path, whole: bool
+) -> list[str]:
     """Returns what disagrees with eager."""
     name = f"{op.name}.{op.variant_test_name}".rstrip(".")
     scope = f'torch.autocast("{device}", dtype={lower})'
@@ -153,7 +156,8 @@ def sweep(op: OpInfo, device: str, lower: torch.dtype, samples: int, folder: Pat
             if difference(expected, outcome(module.program, arguments), 0):
                 values = False  # eager does not agree with itself
             bare = outcome(module.bare, arguments)
-            if bare[0] and expected[0] and dtypes_of(bare[1]) != dtypes_of(expected[1]):
+            changes = bare[0] and expected[0] and dtypes_of(bare[1]) != dtypes_of(expected[1])
+            if changes:
                 note_change(row, name)
             rounding: float | None = 0 if values else None
             if name in UNSTEADY:
@@ -162,12 +166,15 @@ def sweep(op: OpInfo, device: str, lower: torch.dtype, samples: int, folder: Pat
             found("scripted", kind, [result for result in results if result])
             if not expected[0]:
                 continue
-            if dtypes := dtypes_of(expected[1]):
-                found("explained", kind, explained(module.program, arguments, dtypes))
-            others = list(other_dtypes(arguments)) if kind == "fp32" else []
-            differences = traced(module, arguments, others, values and name not in UNSTEADY)
-            if differences is not None:
-                found("traced", kind, differences)
+            if whole or changes:
+                if dtypes := dtypes_of(expected[1]):
+                    found("explained", kind, explained(module.program, arguments, dtypes))
+                others = list(other_dtypes(arguments)) if kind == "fp32" else []
+                differences = traced(module, arguments, others, values and name not in UNSTEADY)
+                if differences is not None:
+                    found("traced", kind, differences)
+            elif device != "cpu":
+                continue
             try:
                 frozen = jit_amp.freeze(
                     module.Program().eval(), example_inputs=tuple(a.clone() for a in arguments)
@@ -190,7 +197,7 @@ def test_agrees_with_eager(
     op: OpInfo, device: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     whole = request.config.getoption("--sweep")
-    run = functools.partial(sweep, op, device, folder=tmp_path)
+    run = functools.partial(sweep, op, device, folder=tmp_path, whole=whole)
     wrong = run(lower=torch.bfloat16, samples=4 if whole else 1)
     if whole:
         wrong += run(lower=torch.float16, samples=4)
