@@ -52,10 +52,6 @@ class Composed:
         return all(each.scripted for each in self.chosen)
 
     @property
-    def random(self) -> bool:
-        return any(each.random for each in self.chosen)
-
-    @property
     def cache(self) -> bool:
         return not any(each.two_dtypes for each in self.chosen)
 

@@ -29,7 +29,6 @@ class Feature:
         scripted: False: TorchScript cannot compile it, but traces it.
         refused: the codes with which freezing may refuse it.
         refused_in_process: the codes with which scripting may refuse it.
-        random: it draws random numbers that freezing may draw otherwise.
         two_dtypes: eager's cache of weights would forget which dtype a cast is of.
         masks: makes, carries and calls at which eager or PyTorch itself raises.
     """
@@ -48,7 +47,6 @@ class Feature:
     scripted: bool = True
     refused: tuple[str, ...] = ()
     refused_in_process: tuple[str, ...] = ()
-    random: bool = False
     two_dtypes: bool = False
     masks: tuple[str, ...] = ()
 
@@ -1014,9 +1012,11 @@ VALUES = [
         "cat of two dtypes",
         "x = torch.cat([x, x.to(torch.bfloat16)], 1)[:, 2:6]",
     ),
-    Feature("random numbers", "x = x + torch.rand(4) * 0.1", random=True),
-    Feature("dropout that drops", "x = F.dropout(x, 0.5, True)", random=True),
-    Feature("rand_like", "x = x + torch.rand_like(x)\n$o = torch.randn(2)", random=True),
+    Feature("random numbers", "x = x + torch.rand(4) * 0.1"),
+    Feature("dropout that drops", "x = F.dropout(x, 0.5, True)"),
+    Feature(  # what is drawn in vain PyTorch does not draw
+        "rand_like", "x = x + torch.rand_like(x)\n$o = torch.randn(2) + $o.sum() * 0"
+    ),
     Feature(
         "gradient in forward",
         "p = x.detach().float().requires_grad_(True)\n"
