@@ -34,11 +34,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the whole sweep over OpInfo: more samples an operator, float16 too",
     )
     parser.addoption(
-        "--pairs",
-        action="store_true",
-        help="ten modules of features through each two doors, as scripts/pairs makes them",
-    )
-    parser.addoption(
         "--pretend",
         choices=[*pretend.KEYS],
         help="a device in CPU memory, for the tests that need one (tests/pretend)",

@@ -31,8 +31,10 @@ Phase phase_named(const std::string& name);
 bool has_marked_loops(Phase phase);
 
 // Throws std::logic_error, which is a fault of ours and not of the user's, where the graph is not
-// what the phase promises. `pass` is named in it.
-void verify(torch::jit::Graph& graph, Phase phase, const std::string& pass);
+// what the phase promises. `pass` is named in it. What PyTorch checks itself is checked of small
+// graphs that have changed alone, because it takes longer than all passes; of others a pipeline has
+// it checked once, at its end.
+void verify(torch::jit::Graph& graph, Phase phase, const std::string& pass, bool changed = true);
 
 // Whether the environment asks for it.
 bool is_verifying();

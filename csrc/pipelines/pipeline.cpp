@@ -51,7 +51,7 @@ void run_pass(const Pass& pass, Context& context) {
     context.facts_hold = true;
   }
   const bool is_checked = is_verifying() && context.graph;
-  const std::string before = is_checked ? context.graph->toString() : "";
+  const std::string before = is_checked ? context.graph->toString(/*print_source_locations=*/false) : "";
   const Graph* const was = context.graph.get();
   dump(pass.name, "before", context.graph);
   const auto start = std::chrono::steady_clock::now();
@@ -68,11 +68,12 @@ void run_pass(const Pass& pass, Context& context) {
   if (!is_verifying()) {
     return;
   }
-  verify(*context.graph, pass.gives, pass.name);
-  if (is_checked && context.graph.get() == was && !changed && before != context.graph->toString()) {
+  const bool is_same = is_checked && context.graph.get() == was && !changed;
+  if (is_same && before != context.graph->toString(/*print_source_locations=*/false)) {
     throw std::logic_error(
         c10::str("jit_amp: `", pass.name, "` changed a graph and says that it did not"));
   }
+  verify(*context.graph, pass.gives, pass.name, !is_same);
 }
 
 }  // namespace
@@ -103,6 +104,9 @@ void run_pipeline(const std::vector<Pass>& pipeline, Context& context) {
       run_pass(pass, context);
     }
     context.phase = pass.gives;
+  }
+  if (is_verifying()) {
+    context.graph->lint();
   }
 }
 

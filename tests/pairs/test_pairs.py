@@ -32,11 +32,9 @@ PARTS = 4
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_eager_and_jit_amp_agree_at_each_two_doors(
-    part: int, request: pytest.FixtureRequest
+    part: int,
 ) -> None:
     """Workers check them, so that a crash is one program's."""
-    if not request.config.getoption("--pairs"):
-        pytest.skip("run with --pairs: some minutes")
     worker = Worker()
     differ, verdicts = [], Counter[str]()
     for item in plan.of_door_pairs(MODULES, seed=0)[part::PARTS]:
