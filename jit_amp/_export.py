@@ -141,7 +141,7 @@ def _signature(formals: list[Any]) -> inspect.Signature:
         if not name.isidentifier() or keyword.iskeyword(name) or name in taken:
             name = f"argument_{i}"
         taken.add(name)
-        default = formal.default_value if formal.has_default_value() else inspect.Parameter.empty
+        default = _default(formal)
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         parameters.append(inspect.Parameter(name, kind, default=default))
     return inspect.Signature(parameters)
@@ -229,7 +229,7 @@ def _check_arguments(formals: list[Any], args: tuple[Any, ...], kwargs: dict[str
             (
                 f"`{formal.name}` is {_check.shown(value)}"
                 for formal, value in zip(formals, values, strict=True)
-                if not _fits(formal.type, value)
+                if not (_fits(formal.type, value) or value is None is _default(formal))
             ),
             "",
         )
@@ -240,6 +240,11 @@ def _check_arguments(formals: list[Any], args: tuple[Any, ...], kwargs: dict[str
             for f in formals
         )
         raise TypeError(f"jit_amp.export: {wrong}: the model takes ({takes})")
+
+
+def _default(formal: Any) -> Any:
+    """Of `x: Tensor = None` it is None, as TorchScript has it too."""
+    return formal.default_value if formal.has_default_value() else inspect.Parameter.empty
 
 
 def _fits(kind: Any, value: Any) -> bool:

@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 
 from jit_amp import _C
 from jit_amp._holder import Holder
-from jit_amp._meanings import DTYPE_OF, FORMAT_OF, LAYOUT_OF, NUMBER_OF, OF_TENSORS, PLAIN
+from jit_amp._meanings import DTYPE_OF, FORMAT_OF, LAYOUT_OF, NUMBER_OF, OF_TENSORS, PLAIN, fixed
 
 Frame = dict[int, Any]  # values by their number in the graph
 MAX_STEPS = 200_000  # of a loop whose end depends on what is known when exporting
@@ -329,7 +329,7 @@ class Interpreter:
         return lambda _, *values: values
 
     def _prim_DictConstruct(self, step: Step, _: list[Code]) -> Callable[..., Any]:
-        return lambda _, *values: dict(zip(values[::2], values[1::2], strict=True))
+        return lambda _, *values: dict(zip(map(fixed, values[::2]), values[1::2], strict=True))
 
     def _prim_ListUnpack(self, step: Step, _: list[Code]) -> Callable[..., Any]:
         count = len(step.outputs)

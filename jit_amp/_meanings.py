@@ -90,6 +90,15 @@ def _bool(x: Any) -> Any:
     return x != 0 if isinstance(x, SYMBOLS) else bool(x)
 
 
+def fixed(x: Any) -> Any:
+    """What a text or a key is made of has to be known; torch.export guards that it is so."""
+    if isinstance(x, SymInt):
+        return int(x)
+    if isinstance(x, SymFloat):
+        return float(x)
+    return bool(x) if isinstance(x, SymBool) else x
+
+
 def _math(name: str) -> Callable[..., Any]:
     plain = getattr(math, name)
     symbolic = getattr(torch, f"_sym_{name}", plain)
@@ -150,16 +159,17 @@ def _round(x: Any, digits: int | None = None) -> Any:
 
 
 def _getitem(container: Any, index: Any) -> Any:
-    return container[index if isinstance(container, (dict, str)) else operator.index(index)]
+    plain = isinstance(container, (dict, str))
+    return container[fixed(index) if plain else operator.index(index)]
 
 
 def _set_item(container: Any, index: Any, value: Any) -> Any:
-    container[index] = value
+    container[fixed(index)] = value
     return container
 
 
 def _delete(container: Any, index: Any) -> None:
-    del container[index]
+    del container[fixed(index)]
 
 
 def _append(values: list[Any], value: Any) -> list[Any]:
@@ -206,7 +216,12 @@ def _pop_dict(container: dict[Any, Any], key: Any, *default: Any) -> Any:
 
 
 def _get(container: Mapping[Any, Any], key: Any, default: Any = None) -> Any:
-    return container.get(key, default)
+    return container.get(fixed(key), default)
+
+
+def _contains(container: Any, value: Any) -> bool:
+    is_key = isinstance(container, dict)
+    return operator.contains(container, fixed(value) if is_key else value)
 
 
 def _device(text: Any, index: Any = None) -> torch.device:
@@ -376,9 +391,9 @@ PLAIN: dict[str, Callable[..., Any]] = {
     "aten::__range_length": _range_length,
     "aten::__derive_index": lambda index, start, step: start + index * step,
     "prim::rangelist": lambda n: list(range(n)),
-    "aten::str": str,
-    "aten::format": lambda text, *values: text.format(*values),
-    "aten::percentFormat": lambda text, *values: text % values,
+    "aten::str": lambda value: str(fixed(value)),
+    "aten::format": lambda text, *values: text.format(*map(fixed, values)),
+    "aten::percentFormat": lambda text, *values: text % tuple(map(fixed, values)),
     "aten::device": _device,
     # Lists, dictionaries and texts.
     "aten::len": len,
@@ -398,12 +413,12 @@ PLAIN: dict[str, Callable[..., Any]] = {
     "aten::sorted": lambda values, reverse=False: sorted(values, reverse=reverse),
     "aten::add_": _add_in_place,
     "aten::mul_": _mul_in_place,
-    "aten::__contains__": operator.contains,
+    "aten::__contains__": _contains,
     "aten::keys": lambda values: list(values.keys()),
     "aten::values": lambda values: list(values.values()),
     "aten::items": lambda values: list(values.items()),
     "aten::get": _get,
-    "aten::setdefault": lambda values, key, default: values.setdefault(key, default),
+    "aten::setdefault": lambda values, key, default: values.setdefault(fixed(key), default),
     "aten::popitem": lambda values: values.popitem(),
     "aten::update": lambda values, more: values.update(more),
     "aten::dict": _dict,

@@ -70,7 +70,8 @@ std::optional<c10::ScalarType> reduced_dtype_of(const Value* value) {
              : std::nullopt;
 }
 
-// All tensors that the node takes; none where that is not known.
+// All tensors that the node takes; none where that is not known, or where there is no product: of
+// one operand `einsum` may give a view, whose memory is the operand's.
 std::optional<std::vector<Value*>> operands_of(Node* node) {
   std::vector<Value*> operands;
   for (Value* input : node->inputs()) {
@@ -90,7 +91,7 @@ std::optional<std::vector<Value*>> operands_of(Node* node) {
   // A mask may be of any dtype.
   const bool has_mask =
       node->kind() == Symbol::aten("scaled_dot_product_attention") && !node->input(3)->mustBeNone();
-  return has_mask || operands.empty() ? std::nullopt : std::optional(operands);
+  return has_mask || operands.size() < 2 ? std::nullopt : std::optional(operands);
 }
 
 class Widener {

@@ -216,6 +216,36 @@ def test_results_are_eagers(name: str) -> None:
     assert_exports(make().eval(), calls)
 
 
+class Texts(nn.Module):
+    """What a text and a key are made of: numbers that are symbols while torch.export traces."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            by: Dict[int, float] = {x.size(1): 0.5}
+            by[x.size(0)] = 3.0
+            if "{}-{}".format(x.size(1), "b") == "4-b" and f"{x.dim()}" == "2":
+                x = x @ x.t()
+            if 7 in by:
+                x = x * by[7]
+            return x * by[4]
+
+
+def test_texts_and_keys_of_sizes() -> None:
+    x7 = torch.randn(7, 4)
+    assert_exports(Texts().eval(), [(x7,)])
+    program = jit_amp.export(Texts().eval(), (x7,))
+    with pytest.raises(AssertionError):
+        program.module()(torch.randn(6, 4))
+
+
+def test_a_none_that_is_a_tensors_default() -> None:
+    def function(x: Tensor, unused: Tensor = None) -> Tensor:  # type: ignore[assignment]
+        return x + 1
+
+    for given in ((x4,), (x4, None)):
+        assert_same(jit_amp.export(function, given).module()(*given), x4 + 1, "result")
+
+
 @pytest.mark.parametrize("form", ["scripted", "plainly scripted", "traced", "frozen", "loaded"])
 def test_all_forms_of_a_program(form: str, tmp_path: Path) -> None:
     model, x = Conv().eval(), torch.randn(2, 3, 8, 8)

@@ -120,8 +120,16 @@ def test_what_is_not_of_the_dtype_is_as_it_was() -> None:
         (("%y : Tensor = aten::linear(%x, %w, %none)",), weight(16, 16)),
         (("%y : Tensor = aten::linear(%x, %w, %none)",), weight(512, 512, dtype=torch.float32)),
         (("%y : Tensor = aten::add(%x, %w, %1)",), weight(512, 512)),
+        (
+            (
+                '%equation : str = prim::Constant[value="ij->ij"]()',
+                "%one : Tensor[] = prim::ListConstruct(%w)",
+                "%y : Tensor = aten::einsum(%equation, %one, %none)",
+            ),
+            weight(512, 512),
+        ),
     ],
-    ids=["small", "float32", "a sum"],
+    ids=["small", "float32", "a sum", "a view"],
 )
 def test_left_alone(lines: tuple[str, ...], w: Tensor) -> None:
     unchanged("widen_products", case(*lines, "return (%y)"), w, exported=True)
