@@ -86,9 +86,14 @@ def export(
         kept = set(model.state_dict()) if isinstance(model, nn.Module) else None
         shapes = _all_free(args, named, formals) if dynamic_shapes is None else dynamic_shapes
 
+        asks_small = False
+
         def traced() -> ExportedProgram:
+            nonlocal asks_small
             program = _Program(graph, scripted, formals, kept)
-            return torch.export.export(program, args, named, dynamic_shapes=shapes, strict=False)
+            found = torch.export.export(program, args, named, dynamic_shapes=shapes, strict=False)
+            asks_small = program.interpreter.asks_small
+            return found
 
         gradients = torch.set_grad_enabled(torch.is_grad_enabled())  # the program may switch it
         with fx_traceback.preserve_node_meta(), gradients:
@@ -96,6 +101,8 @@ def export(
                 exported = _with_ones_free(traced)
             else:
                 exported = traced()
+                if dynamic_shapes is None and asks_small:
+                    exported = _with_ones_free(traced)
         if strict:
             exported = torch.export.export(
                 exported.module(), args, named, dynamic_shapes=shapes, strict=True
@@ -114,7 +121,7 @@ class _Program(nn.Module):
         kept: set[str] | None,
     ) -> None:
         super().__init__()
-        run = Interpreter(graph, Holder(self, module, graph, kept))
+        run = self.interpreter = Interpreter(graph, Holder(self, module, graph, kept))
         if module is not None:
             self.training = bool(getattr(module, "training", False))
         signature = _signature(formals)
@@ -168,8 +175,8 @@ def _has_sizes_of_one(values: Any) -> bool:
 
 
 def _with_ones_free(traced: Callable[[], ExportedProgram]) -> ExportedProgram:
-    """torch.export takes a size of one for fixed, unless it is told to reason without looking: then
-    a batch of one is an example of any. Where the program needs to know, it is fixed."""
+    """torch.export takes a size of one in the example for fixed, and any other for at least two,
+    unless it is told to reason without looking. Where the program needs to know, it is guarded."""
     try:
         with symbolic_shapes_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
             return traced()

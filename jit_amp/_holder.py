@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.jit import ScriptModule
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils import _pytree as pytree
 
 from jit_amp._explain import place_of
 
@@ -42,6 +44,7 @@ class Holder:
         self._held: dict[int, Tensor] = {}  # by the tensor that they are, of the program
         self._tensors: dict[str, tuple[nn.Module, str]] = {}
         self._constants: dict[int, str] = {}
+        self._assigned: dict[str, Tensor] = {}
         self._alive: list[Any] = []  # what the keys of both are numbers of
         if module is not None:
             self._take(module._c, self.root, "", kept)
@@ -134,13 +137,37 @@ class Holder:
 
     def tensor(self, path: str) -> Tensor:
         """What stands for the tensor while torch.export looks on."""
+        if path in self._assigned:
+            return self._assigned[path]
         into, name = self._tensors[path]
         found: Tensor = getattr(into, name)
         return found
 
     def assign(self, path: str, value: Tensor) -> None:
-        into, name = self._tensors[path]
-        setattr(into, name, value)
+        self._assigned[path] = value
+
+    def begin(self) -> None:
+        """A call of the program begins."""
+        self._assigned.clear()
+
+    def end(self, results: Any) -> Any:
+        """Writes what was assigned into the buffers: torch.export loses what is assigned to a
+        buffer of a submodule. What the program returns of a buffer as it was is a copy."""
+        assigned, self._assigned = self._assigned, {}
+        buffers = {path: self.tensor(path) for path in assigned}
+        memory = {StorageWeakRef(each.untyped_storage()) for each in buffers.values()}
+
+        def kept(value: Any) -> Any:
+            is_strided = isinstance(value, Tensor) and value.layout == torch.strided
+            if is_strided and StorageWeakRef(value.untyped_storage()) in memory:
+                return value.clone()
+            return value
+
+        if assigned:
+            results, values = pytree.tree_map(kept, (results, list(assigned.values())))
+            for buffer, value in zip(buffers.values(), values, strict=True):
+                buffer.detach().copy_(value)
+        return results
 
     def attribute(self, path: str) -> Any:
         owner, _, name = path.rpartition(".")

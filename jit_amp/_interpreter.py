@@ -25,6 +25,7 @@ from torch.utils import _pytree as pytree
 from jit_amp import _C
 from jit_amp._holder import Holder
 from jit_amp._meanings import DTYPE_OF, FORMAT_OF, LAYOUT_OF, NUMBER_OF, OF_TENSORS, PLAIN, fixed
+from jit_amp._small_sizes import COMPARISONS, depends_on_small_sizes
 
 Frame = dict[int, Any]  # values by their number in the graph
 MAX_STEPS = 200_000  # of a loop whose end depends on what is known when exporting
@@ -103,9 +104,14 @@ class Code:
 
 
 class Interpreter:
-    """Runs the graph. ``holder`` has the tensors of the module and of the graph."""
+    """Runs the graph. ``holder`` has the tensors of the module and of the graph.
+
+    Attributes:
+        asks_small: the program has compared sizes, and for a size of 0 or 1 the answer is another.
+    """
 
     def __init__(self, graph: torch._C.Graph, holder: Holder) -> None:
+        self.asks_small = False
         self.graph, self.holder = graph, holder
         self._graphs = [graph]  # nodes belong to their graph, and do not keep it
         self._last: Step | None = None
@@ -116,6 +122,7 @@ class Interpreter:
         self._read: dict[str, torch._C.Node] = {}
         self._kept: dict[str, tuple[Any, Any]] = {}
         self._numbers: dict[int, tuple[Tensor, Any]] = {}
+        self.holder.begin()
         values = [Submodule("")] if self.holder.module is not None else []
         frame: Frame = dict(zip(self.code.parameters, [*values, *arguments], strict=True))
         results = self._run(self.code, frame)
@@ -123,7 +130,7 @@ class Interpreter:
             if not _is_same(pytree.tree_flatten(value), before):  # a list that has grown
                 _C.refuse_export(self._read[path], 503, [path])
         result = results[0] if len(results) == 1 else tuple(results)
-        return self._forced(result) if isinstance(result, Truth) else result
+        return self.holder.end(self._forced(result) if isinstance(result, Truth) else result)
 
     # From nodes to steps.
 
@@ -164,7 +171,8 @@ class Interpreter:
         if meaning is None and not _has_tensors(schema):
             meaning = PLAIN.get(full) or PLAIN.get(schema.name)
         if meaning is not None:
-            return _plainly(meaning)
+            compare = COMPARISONS.get(schema.name)
+            return self._comparison(meaning, compare) if compare else _plainly(meaning)
         operator = _overload(schema)
         if operator is None:
             return self._unknown(step)
@@ -184,6 +192,13 @@ class Interpreter:
             named = dict(zip(names, given[positional:], strict=True))
             made = operator(*given[:positional], **named)
             return made if keeps_results else _numbered(made)
+
+        return run
+
+    def _comparison(self, meaning: Any, compare: Callable[[Any, Any], bool]) -> Callable[..., Any]:
+        def run(_: Frame, a: Any, b: Any) -> Any:
+            self.asks_small |= depends_on_small_sizes(compare, a, b)
+            return meaning(a, b)
 
         return run
 

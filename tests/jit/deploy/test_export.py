@@ -221,7 +221,7 @@ class Texts(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            by: Dict[int, float] = {x.size(1): 0.5}
+            by: dict[int, float] = {x.size(1): 0.5}
             by[x.size(0)] = 3.0
             if "{}-{}".format(x.size(1), "b") == "4-b" and f"{x.dim()}" == "2":
                 x = x @ x.t()
@@ -236,6 +236,51 @@ def test_texts_and_keys_of_sizes() -> None:
     program = jit_amp.export(Texts().eval(), (x7,))
     with pytest.raises(AssertionError):
         program.module()(torch.randn(6, 4))
+
+
+class OfManyRows(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        if x.size(0) >= 2:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                x = x.t() @ x
+        return x
+
+
+def test_a_branch_on_a_size_of_one_is_guarded() -> None:
+    program = jit_amp.export(OfManyRows(), (x4,)).module()
+    for rows in (2, 7):
+        x = torch.randn(rows, 4)
+        assert_same(program(x), OfManyRows()(x), "result")
+    with pytest.raises(AssertionError, match="Guard"):
+        program(torch.randn(1, 4))
+
+
+class Averages(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("average", torch.ones(4))
+        self.register_buffer("before", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        old = self.before
+        self.before = self.average
+        self.average = self.average * 0.5 + x.mean(0)
+        return x + self.average, old
+
+
+class OfAPart(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = Averages()
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.part(x)
+
+
+@pytest.mark.parametrize("make", [Averages, OfAPart])
+def test_buffers_that_are_assigned(make: Any) -> None:
+    """torch.export alone loses those of a submodule."""
+    assert_exports(make(), [(x4,), (torch.randn(3, 4),)])
 
 
 def test_a_none_that_is_a_tensors_default() -> None:
