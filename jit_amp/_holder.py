@@ -20,6 +20,11 @@ def _members(kind: Any, of: Any) -> list[tuple[str, Any]]:
     return members
 
 
+def _memory_of(tensor: Tensor) -> Any:
+    weakly: Any = StorageWeakRef  # has no types
+    return weakly(tensor.untyped_storage())
+
+
 class Holder:
     """Parameters and buffers by the names that they have in the module, the same tensors; shared
     ones are one. What else is a tensor, an attribute or a constant of the graph, is a buffer that
@@ -155,11 +160,11 @@ class Holder:
         buffer of a submodule. What the program returns of a buffer as it was is a copy."""
         assigned, self._assigned = self._assigned, {}
         buffers = {path: self.tensor(path) for path in assigned}
-        memory = {StorageWeakRef(each.untyped_storage()) for each in buffers.values()}
+        memory = {_memory_of(each) for each in buffers.values()}
 
         def kept(value: Any) -> Any:
             is_strided = isinstance(value, Tensor) and value.layout == torch.strided
-            if is_strided and StorageWeakRef(value.untyped_storage()) in memory:
+            if is_strided and _memory_of(value) in memory:
                 return value.clone()
             return value
 

@@ -208,6 +208,13 @@ class Interpreter:
 
         return run
 
+    def _aten_grad(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        """An exported program has no autograd of its own: torch.export raises when all is traced,
+        and names no line."""
+        return self._unknown(step)
+
+    _aten_backward = _aten_grad
+
     # Running.
 
     def _run(self, code: Code, frame: Frame, fixed: bool = False) -> list[Any]:

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-import sympy
+import sympy  # type: ignore[import-untyped]  # torch requires it
 from torch import SymInt
 
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {

@@ -495,6 +495,14 @@ class Asking(nn.Module):
         return row
 
 
+class Forces(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        given = x.detach().requires_grad_()
+        found = torch.autograd.grad([(given * given).sum()], [given])[0]
+        assert found is not None
+        return found
+
+
 class Opaque(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -510,6 +518,7 @@ class Opaque(nn.Module):
         (Growing(), 503, "self.seen.append(2)"),
         (Appending(), 501, "if x.sum() > 0"),
         (Asking(), 504, "x[0].tolist()"),
+        (Forces(), 505, "torch.autograd.grad"),
         (Opaque(), 301, "torch._euclidean_dist"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else None,
