@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "analysis/policy.h"
+#include "core/devices.h"
 #include "core/graphs.h"
 
 namespace jit_amp {
@@ -33,7 +34,9 @@ bool concerns(GraphFunction& function, std::unordered_set<const Function*>& seen
     }
     return is_call(node) || node->kind() == prim::Enter ||
            policy_of(node, c10::kCPU) != Policy::untouched ||
-           policy_of(node, c10::kCUDA) != Policy::untouched;
+           std::any_of(kAccelerators.begin(), kAccelerators.end(), [&](c10::DeviceType device) {
+             return policy_of(node, device) != Policy::untouched;
+           });
   });
 }
 
