@@ -71,7 +71,8 @@ std::optional<Planned> planned(Node* node, const State& state, const State& entr
   // Calls see the state even where it is off: its dtype can be asked for.
   plan.dispatches |= is_call(node) && state != entry;
   if (GraphFunction* callee = hidden_callee(node)) {
-    plan.dispatches |= (state.active() || entry.active()) && concerns_autocast(*callee);
+    plan.dispatches |=
+        (state.active() || entry.active()) && concerns_autocast(*callee, accelerator);
   }
   if (plan.dispatches || plan.cpu != Action::none || plan.other != Action::none) {
     return plan;

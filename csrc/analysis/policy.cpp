@@ -86,6 +86,15 @@ bool is_elementary(const c10::FunctionSchema& schema) {
                      });
 }
 
+// Code that is shared, and made of kernels that are not.
+bool is_linear_algebra(const std::string& name) {
+  static const std::unordered_set<std::string> others{
+      "aten::cholesky_inverse", "aten::det",        "aten::inverse",  "aten::logdet",
+      "aten::lu_solve",         "aten::matrix_exp", "aten::pinverse", "aten::qr",
+      "aten::slogdet",          "aten::svd"};
+  return name.rfind("aten::linalg_", 0) == 0 || others.count(name) != 0;
+}
+
 const Table& table(c10::DeviceType device) {
   static const Table cpu = cpu_table();
   static const Table cuda = cuda_table();
@@ -110,7 +119,8 @@ Reach reach_of(const c10::FunctionSchema& schema, c10::DeviceType device) {
   }
   // XPU's lists are CUDA's, and MPS has no operator in its own that CUDA has not, but for this one.
   const bool reaches_batch_norm = schema.name() == "aten::instance_norm";
-  const bool is_seen = is_shared_code(schema) || is_elementary(schema);
+  const bool is_seen =
+      is_elementary(schema) || (is_shared_code(schema) && !is_linear_algebra(schema.name()));
   return !is_seen || (device == c10::DeviceType::MPS && reaches_batch_norm) ? Reach::cast
                                                                             : seen->cuda;
 }

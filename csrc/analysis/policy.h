@@ -7,7 +7,8 @@
 // was seen to reach no operator that autocast casts (observed.h), `promote_inside` if it reached
 // only ones that promote; else, and where nothing was seen, it is `opaque`. What kernels call was
 // seen of CPU's, and read of CUDA's. Of XPU's and MPS's that is believed where they share the code,
-// or where the operator is one that PyTorch calls elementary (its tags `core` and `pointwise`).
+// but for linear algebra, or where PyTorch calls the operator elementary (its tags `core` and
+// `pointwise`).
 //
 // An analysis: it looks at one operator and changes nothing.
 #pragma once

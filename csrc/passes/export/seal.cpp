@@ -89,14 +89,13 @@ class Sealer {
     Node* inner = wrapped_node(scoped);
     const size_t first = state_inputs(scoped);
     GraphFunction* hidden = hidden_callee(inner);
-    const bool runs_code = hidden && concerns_autocast(*hidden);
     for (size_t i = 0; i < devices.size(); ++i) {
       const auto device = c10::Device(devices[i]).type();
       const auto enabled = constant_as<bool>(scoped->input(2 * i));
       if (enabled && !*enabled) {
         continue;
       }
-      if (runs_code) {
+      if (hidden && concerns_autocast(*hidden, device)) {
         throw refusal(Refusal::not_exportable, scoped,
                       {inner->kind().toQualString(), devices[i], ""});
       }
