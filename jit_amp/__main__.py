@@ -24,7 +24,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -691,7 +691,7 @@ def run_lower(given: argparse.Namespace) -> int:
 def run_policy(given: argparse.Namespace) -> int:
     if given.json:
         told = policy.reach if given.reach else policy.table
-        _print(given, as_json({device: told(device) for device in ("cpu", "cuda")}))
+        _print(given, as_json({device: told(device) for device in get_args(policy.DeviceType)}))
         return 0
     return policy.main(["--reach"] if given.reach else [])
 

@@ -389,7 +389,7 @@ def _why(seen: dict[str, Any], scopes: tuple[Scope, ...]) -> tuple[str, str]:
     else:
         device = ran[0]
     policy = seen["policies"].get(device, "")
-    name = {"cpu": "CPU", "cuda": "CUDA"}.get(device, device)
+    name = {d: d.upper() for d in ("cpu", "cuda", "xpu", "mps")}.get(device, device)
     reason = _REASONS.get(policy, "").format(device=name)
     if policy == "opaque" and seen["is_call"]:
         reason = "a call of code that is not in the graph: the dispatcher's autocast decides"

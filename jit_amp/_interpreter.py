@@ -620,10 +620,10 @@ class Interpreter:
     # The dialect.
 
     def _jit_amp_cast(self, step: Step, _: list[Code]) -> Callable[..., Any]:
-        def run(_: Frame, x: Any, cpu: Any, cuda: Any) -> Any:
+        def run(_: Frame, x: Any, cpu: Any, other: Any, accelerator: str = "cuda") -> Any:
             if isinstance(x, list):
-                return [_cast(each, cpu, cuda) for each in x]
-            return x if x is None else _cast(x, cpu, cuda)
+                return [_cast(each, {"cpu": cpu, accelerator: other}) for each in x]
+            return x if x is None else _cast(x, {"cpu": cpu, accelerator: other})
 
         return run
 
@@ -643,18 +643,18 @@ class Interpreter:
         return run
 
     def _jit_amp_opt_dtype(self, step: Step, _: list[Code]) -> Callable[..., Any]:
-        def run(_: Frame, x: Tensor, dtype: Any, cuda: bool) -> Any:
-            needs = dtype is None and cuda and x.is_cuda and _is_eligible(x)
+        def run(_: Frame, x: Tensor, dtype: Any, on: bool, accelerator: str = "cuda") -> Any:
+            needs = dtype is None and on and x.device.type == accelerator and _is_eligible(x)
             return NUMBER_OF[torch.float32] if needs else dtype
 
         return run
 
     def _jit_amp_known_device(self, step: Step, _: list[Code]) -> Callable[..., Any]:
-        def run(_: Frame, name: str) -> None:
-            if name not in ("cpu", "cuda"):
+        def run(_: Frame, name: str, accelerator: str = "cuda") -> None:
+            if name not in ("cpu", accelerator):
                 raise Raised(
                     "jit_amp: a scripted torch.autocast whose device_type is known at run time can "
-                    "be for 'cpu' or 'cuda'"
+                    f"be for 'cpu' or '{accelerator}'"
                 )
 
         return run
@@ -719,8 +719,8 @@ def _is_eligible(x: Tensor) -> bool:
     return x.is_floating_point() and x.dtype is not torch.float64
 
 
-def _cast(x: Tensor, cpu: Any, cuda: Any) -> Tensor:
-    target = {"cpu": cpu, "cuda": cuda}.get(x.device.type)
+def _cast(x: Tensor, targets: dict[str, Any]) -> Tensor:
+    target = targets.get(x.device.type)
     if target is None or not _is_eligible(x) or x.dtype is DTYPE_OF[target]:
         return x
     made: Tensor = torch.ops.aten.to.dtype(x, DTYPE_OF[target])

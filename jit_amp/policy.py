@@ -15,32 +15,40 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import Literal, get_args
 
 import torch
 
 from jit_amp import _C, _check
 
-DeviceType = Literal["cpu", "cuda"]
+DeviceType = Literal["cpu", "cuda", "xpu", "mps"]
+Statable = Literal["cpu", "cuda"]
 Policy = Literal["lower", "fp32", "promote", "untouched", "opaque"]
 
-_KEYS: dict[DeviceType, str] = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
+_KEYS: dict[DeviceType, str] = {
+    "cpu": "AutocastCPU",
+    "cuda": "AutocastCUDA",
+    "xpu": "AutocastXPU",
+    "mps": "AutocastMPS",
+}
+# In process, what other devices' autocast does is the dispatcher's alone.
+_STATABLE_FOR = get_args(Statable)
 _STATABLE = ("lower", "fp32", "promote", "untouched", "opaque")
 
 
 def table(device_type: DeviceType) -> dict[str, str]:
     """Returns the policy of each overload that autocast casts on a device.
 
-    CUDA's are those of the installed ``ATen/autocast_mode.h``, CPU's those of
+    CUDA's and XPU's are those of the installed ``ATen/autocast_mode.h``, CPU's and MPS's those of
     ``aten/src/ATen/autocast_mode.cpp``.
 
     Args:
-        device_type: ``"cpu"`` or ``"cuda"``.
+        device_type: ``"cpu"``, ``"cuda"``, ``"xpu"`` or ``"mps"``.
 
     Returns:
         dict[str, str]: policies by overload, such as ``{"aten::mm": "lower", ...}``. An overload
-            that is not there has none: autocast leaves it alone. CUDA's reductions have
+            that is not there has none: autocast leaves it alone. CUDA's and XPU's reductions have
             ``"fp32_opt_dtype"`` and ``"fp32_append_dtype"`` (float32, unless the call gives a
             dtype); ``"banned"`` is an operator that autocast refuses.
 
@@ -55,7 +63,7 @@ def reach(device_type: DeviceType) -> dict[str, str]:
     """Returns what freezing does in a scope with each ``aten`` overload of TorchScript's.
 
     Args:
-        device_type: ``"cpu"`` or ``"cuda"``, the device of the scope.
+        device_type: ``"cpu"``, ``"cuda"``, ``"xpu"`` or ``"mps"``, the device of the scope.
 
     Returns:
         dict[str, str]: by overload, sorted: ``"cast"`` (in autocast's lists: operands are cast),
@@ -78,7 +86,7 @@ def reach(device_type: DeviceType) -> dict[str, str]:
 class _Registered:
     """What ``policy.register`` returns: leaving it brings back what was stated before."""
 
-    def __init__(self, op: str, device_type: DeviceType, before: str | None) -> None:
+    def __init__(self, op: str, device_type: Statable, before: str | None) -> None:
         self._op, self._device_type, self._before = op, device_type, before
 
     def __enter__(self) -> None:
@@ -90,7 +98,7 @@ class _Registered:
             _C.state_policy(self._op, self._device_type, self._before)
 
 
-def register(op: str, device_type: DeviceType, policy: Policy) -> _Registered:
+def register(op: str, device_type: Statable, policy: Policy) -> _Registered:
     """States what autocast does to an operator.
 
     It holds for what is scripted or frozen from now on, and at its next call for what was scripted
@@ -112,14 +120,14 @@ def register(op: str, device_type: DeviceType, policy: Policy) -> _Registered:
             namespace.
     """
     _check_op(op)
-    _check_device(device_type)
+    _check_device(device_type, _STATABLE_FOR)
     _check.choice("policy", policy, _STATABLE)
     before = _C.forget_policy(op, device_type)
     _C.state_policy(op, device_type, policy)
     return _Registered(op, device_type, before)
 
 
-def unregister(op: str, device_type: DeviceType) -> None:
+def unregister(op: str, device_type: Statable) -> None:
     """Takes back what ``policy.register`` has stated.
 
     Args:
@@ -131,7 +139,7 @@ def unregister(op: str, device_type: DeviceType) -> None:
         ValueError: another device than ``"cpu"`` or ``"cuda"``.
     """
     _check_op(op)
-    _check_device(device_type)
+    _check_device(device_type, _STATABLE_FOR)
     if _C.forget_policy(op, device_type) is None:
         raise KeyError(f"policy.unregister: nothing was registered for {op!r} on {device_type!r}")
 
@@ -140,7 +148,7 @@ def drift(device_type: DeviceType) -> tuple[list[str], list[str]]:
     """Compares PyTorch's table, as jit_amp has it, with the running dispatcher.
 
     Args:
-        device_type: ``"cpu"`` or ``"cuda"``.
+        device_type: ``"cpu"``, ``"cuda"``, ``"xpu"`` or ``"mps"``.
 
     Returns:
         tuple[list[str], list[str]]: the overloads of ``aten`` that have an autocast kernel and no
@@ -159,8 +167,8 @@ def drift(device_type: DeviceType) -> tuple[list[str], list[str]]:
     return sorted(kernels - known), sorted(known - kernels)
 
 
-def _check_device(device_type: str) -> None:
-    _check.choice("device_type", device_type, _KEYS)
+def _check_device(device_type: str, of: Iterable[str] = _KEYS) -> None:
+    _check.choice("device_type", device_type, of)
 
 
 def _check_op(op: str) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Generator
+from pathlib import Path
 
 import pretend
 import pytest
+import stand_ins
 
 pytest_plugins = ["sweep.table"]
 
@@ -17,6 +19,8 @@ os.environ.setdefault("JIT_AMP_VERIFY", "1")
 # Processes beside each other that all take all cores wait for each other most of the time.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+stand_ins.provide()
 
 # Before torch is imported: here, and in the processes that pytest-xdist starts.
 _options = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
@@ -32,6 +36,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--sweep",
         action="store_true",
         help="the whole sweep over OpInfo: more samples an operator, float16 too",
+    )
+    parser.addoption(
+        "--sweep-results", type=Path, help="write what the table of the sweep is made of there"
+    )
+    parser.addoption(
+        "--part", default="1/1", help="of the tests, such as 3/8: the third of each eight"
     )
     parser.addoption(
         "--pretend",
@@ -91,10 +101,13 @@ def layouts(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("--layouts"))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     import torch  # not before devices are pretended
 
-    there = {"cuda": torch.cuda.is_available(), "third": PRETENDED == "third"}
+    number, parts = map(int, config.getoption("--part").split("/"))
+    items[:] = items[number - 1 :: parts]
+    there = {name: name == PRETENDED for name in pretend.KEYS}
+    there["cuda"] = torch.cuda.is_available()
     for item in items:
         for name, is_there in there.items():
             if item.get_closest_marker(name) and not is_there:

@@ -10,6 +10,7 @@
 #include "analysis/policy.h"
 #include "core/ambient.h"
 #include "core/definitions.h"
+#include "core/devices.h"
 #include "core/graphs.h"
 
 namespace jit_amp {
@@ -21,11 +22,19 @@ bool is_for_cpu_alone(const State& state) {
   });
 }
 
-// The definitions know of no other devices.
-bool is_for_cpu_and_cuda(const State& state) {
-  return std::all_of(state.devices.begin(), state.devices.end(), [](const auto& device) {
-    return device.first == at::kCPU || device.first == at::kCUDA || !device.second.enabled;
-  });
+// The accelerator that the state is for; CUDA, where for none. None where it is for two, or for a
+// device without lists, which the definitions do not know.
+std::optional<c10::DeviceType> accelerator_in(const State& state) {
+  std::optional<c10::DeviceType> found;
+  for (const auto& [device, inside] : state.devices) {
+    if (inside.enabled && device != at::kCPU) {
+      if (found || !has_lists(device)) {
+        return std::nullopt;
+      }
+      found = device;
+    }
+  }
+  return found.value_or(at::kCUDA);
 }
 
 // The sources of definitions, and where each holds. The first that does and has the operator is it.
@@ -34,26 +43,31 @@ struct Source {
   bool (*holds)(const c10::FunctionSchema& op, const State& state);
 };
 
-bool on_any_device(const c10::FunctionSchema&, const State&) { return true; }
+// What was seen of a composite's code holds on each device that runs the same.
+bool on_any_device(const c10::FunctionSchema& op, const State& state) {
+  return accelerator_in(state) == at::kCUDA || is_shared_code(op);
+}
 bool on_cpu_alone(const c10::FunctionSchema&, const State& state) {
   return is_for_cpu_alone(state);
 }
 // What CUDA's autocast alone does to an operator.
 bool on_cuda(const c10::FunctionSchema& op, const State& state) {
-  return !state.active(at::kCPU) || policy_of(op, at::kCPU) == Policy::untouched;
+  return accelerator_in(state) == at::kCUDA &&
+         (!state.active(at::kCPU) || policy_of(op, at::kCPU) == Policy::untouched);
+}
+// And XPU's, which has CUDA's lists.
+bool on_cuda_or_xpu(const c10::FunctionSchema& op, const State& state) {
+  return on_cuda(op, state) ||
+         (accelerator_in(state) == at::kXPU && is_shared_code(op) &&
+          (!state.active(at::kCPU) || policy_of(op, at::kCPU) == Policy::untouched));
 }
 
 constexpr Source kSources[]{
-    {kLossComposites, on_any_device},
-    {kMathComposites, on_any_device},
-    {kMathCompositesOnCpu, on_cpu_alone},
-    {kMathCompositesOnCuda, on_cuda},
-    {kNormComposites, on_cuda},
-    {kPaddingComposites, on_any_device},
-    {kProductCompositesOnCpu, on_cpu_alone},
-    {kRecurrentCompositesOnCpu, on_cpu_alone},
-    {kRecurrentCompositesOnCuda, on_cuda},
-    {kTransformerCompositesOnCpu, on_cpu_alone},
+    {kLossComposites, on_any_device},        {kMathComposites, on_any_device},
+    {kMathCompositesOnCpu, on_cpu_alone},    {kMathCompositesOnCuda, on_cuda_or_xpu},
+    {kNormComposites, on_cuda_or_xpu},       {kPaddingComposites, on_any_device},
+    {kProductCompositesOnCpu, on_cpu_alone}, {kRecurrentCompositesOnCpu, on_cpu_alone},
+    {kRecurrentCompositesOnCuda, on_cuda},   {kTransformerCompositesOnCpu, on_cpu_alone},
 };
 
 // The name that an operator's definition has: definitions.h.
@@ -121,13 +135,14 @@ std::string preamble(const State& state) {
 }  // namespace
 
 std::optional<Defined> defined(const c10::FunctionSchema& op, const State& state) {
-  if (!is_for_cpu_and_cuda(state) || op.name().rfind("aten::", 0) != 0) {
+  const auto accelerator = accelerator_in(state);
+  if (!accelerator || op.name().rfind("aten::", 0) != 0) {
     return std::nullopt;
   }
   const std::string name = name_of_definition(op);
   const std::string known = preamble(state);
   for (const Source& source : kSources) {
-    const std::string text = known + source.text;
+    const std::string text = known + written_for(*accelerator, source.text);
     if (has_definition(text, name) && source.holds(op, state)) {
       return Defined{text, name};
     }

@@ -19,7 +19,8 @@ GraphFunction* method_of(const c10::TypePtr& type, const std::string& name) {
   return method ? tryToGraphFunction(*method) : nullptr;
 }
 
-bool concerns(GraphFunction& function, std::unordered_set<const Function*>& seen) {
+bool concerns(GraphFunction& function, c10::DeviceType accelerator,
+              std::unordered_set<const Function*>& seen) {
   if (!seen.insert(&function).second) {
     return false;
   }
@@ -29,11 +30,11 @@ bool concerns(GraphFunction& function, std::unordered_set<const Function*>& seen
     GraphFunction* callee = hidden_callee(node);
     callee = callee ? callee : is_call(node) ? tryToGraphFunction(node) : nullptr;
     if (callee) {
-      return concerns(*callee, seen);
+      return concerns(*callee, accelerator, seen);
     }
     return is_call(node) || node->kind() == prim::Enter ||
            policy_of(node, c10::kCPU) != Policy::untouched ||
-           policy_of(node, c10::kCUDA) != Policy::untouched;
+           policy_of(node, accelerator) != Policy::untouched;
   });
 }
 
@@ -52,9 +53,9 @@ GraphFunction* hidden_callee(const Node* node) {
   return list ? method_of(list->getElementType(), "__lt__") : nullptr;
 }
 
-bool concerns_autocast(GraphFunction& function) {
+bool concerns_autocast(GraphFunction& function, c10::DeviceType accelerator) {
   std::unordered_set<const Function*> seen;
-  return concerns(function, seen);
+  return concerns(function, accelerator, seen);
 }
 
 }  // namespace jit_amp

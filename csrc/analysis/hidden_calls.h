@@ -17,7 +17,9 @@ namespace jit_amp {
 // object.
 torch::jit::GraphFunction* hidden_callee(const torch::jit::Node* node);
 
-// Whether autocast could make any difference to what the function runs, its callees included.
-bool concerns_autocast(torch::jit::GraphFunction& function);
+// Whether autocast for the CPU or the accelerator could make any difference to what the function
+// runs, its callees included.
+bool concerns_autocast(torch::jit::GraphFunction& function,
+                       c10::DeviceType accelerator = c10::DeviceType::CUDA);
 
 }  // namespace jit_amp

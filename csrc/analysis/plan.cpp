@@ -1,6 +1,7 @@
 #include "analysis/plan.h"
 
 #include "analysis/hidden_calls.h"
+#include "core/devices.h"
 #include "core/graphs.h"
 
 namespace jit_amp {
@@ -40,10 +41,8 @@ std::optional<DeviceType> query_device(const Node* node, const State& state) {
   return std::nullopt;
 }
 
-bool is_known(DeviceType device) { return device == DeviceType::CPU || device == DeviceType::CUDA; }
-
-std::optional<Planned> planned(Node* node, const State& state, const State& entry,
-                               Product product) {
+std::optional<Planned> planned(Node* node, const State& state, const State& entry, Product product,
+                               DeviceType accelerator) {
   Planned plan{node, &state};
   if (is_query(node)) {
     plan.query = query_device(node, state);
@@ -52,48 +51,53 @@ std::optional<Planned> planned(Node* node, const State& state, const State& entr
   }
   for (const DeviceType device : state.named()) {
     // A third device's ambient autocast is not suspended: it has to be switched off.
-    const bool switches_off = !is_known(device) && product == Product::in_process;
+    const bool is_known = device == DeviceType::CPU || device == accelerator;
+    const bool switches_off = !is_known && product == Product::in_process;
     if (!state.active(device) && !switches_off) {
       continue;
     }
-    const Action action = action_of(policy_of(node, device), device, product);
+    const Policy policy = policy_of(node, device);
+    const Action action = is_known                      ? action_of(policy, device, product)
+                          : policy == Policy::untouched ? Action::none
+                                                        : Action::dispatch;
     if (action == Action::dispatch) {
       plan.dispatches = true;
     } else if (device == DeviceType::CPU) {
       plan.cpu = action;
-    } else if (device == DeviceType::CUDA) {
-      plan.cuda = action;
+    } else if (device == accelerator) {
+      plan.other = action;
     }
   }
   // Calls see the state even where it is off: its dtype can be asked for.
   plan.dispatches |= is_call(node) && state != entry;
   if (GraphFunction* callee = hidden_callee(node)) {
-    plan.dispatches |= (state.active() || entry.active()) && concerns_autocast(*callee);
+    plan.dispatches |=
+        (state.active() || entry.active()) && concerns_autocast(*callee, accelerator);
   }
-  if (plan.dispatches || plan.cpu != Action::none || plan.cuda != Action::none) {
+  if (plan.dispatches || plan.cpu != Action::none || plan.other != Action::none) {
     return plan;
   }
   return std::nullopt;
 }
 
 void collect(Block* block, const Scopes& scopes, const State& entry, Product product,
-             std::vector<Planned>& plans) {
+             DeviceType accelerator, std::vector<Planned>& plans) {
   for (Node* node : block->nodes()) {
     const auto found = scopes.state.find(node);
     if (found == scopes.state.end()) {
       continue;  // part of a scope
     }
-    if (const auto plan = planned(node, *found->second, entry, product)) {
+    if (const auto plan = planned(node, *found->second, entry, product, accelerator)) {
       plans.push_back(*plan);
       if (plan->dispatches) {
         continue;
       }
     }
     for (Block* inner : node->blocks()) {
-      collect(inner, scopes, entry, product, plans);
+      collect(inner, scopes, entry, product, accelerator, plans);
     }
     if (node->kind() == prim::fork) {
-      collect(node->g(attr::Subgraph)->block(), scopes, entry, product, plans);
+      collect(node->g(attr::Subgraph)->block(), scopes, entry, product, accelerator, plans);
     }
   }
 }
@@ -101,7 +105,7 @@ void collect(Block* block, const Scopes& scopes, const State& entry, Product pro
 }  // namespace
 
 Action action_of(Policy policy, DeviceType device, Product product) {
-  if (!is_known(device)) {
+  if (!has_lists(device)) {
     return policy == Policy::untouched ? Action::none : Action::dispatch;
   }
   switch (policy) {
@@ -129,6 +133,19 @@ Action action_of(Policy policy, DeviceType device, Product product) {
   return Action::dispatch;
 }
 
+DeviceType accelerator_of(const Scopes& scopes, const State& entry, Product product) {
+  if (product == Product::exported) {
+    for (const DeviceType device : kAccelerators) {
+      if (entry.active(device) ||
+          std::any_of(scopes.states.begin(), scopes.states.end(),
+                      [&](const auto& state) { return state->active(device); })) {
+        return device;
+      }
+    }
+  }
+  return DeviceType::CUDA;
+}
+
 bool asks_whether_enabled(const Node* node) {
   return node->kind() == kIsEnabled || node->kind() == kIsCpuEnabled;
 }
@@ -136,7 +153,7 @@ bool asks_whether_enabled(const Node* node) {
 std::vector<Planned> plan_of(Graph& graph, const Scopes& scopes, const State& entry,
                              Product product) {
   std::vector<Planned> plans;
-  collect(graph.block(), scopes, entry, product, plans);
+  collect(graph.block(), scopes, entry, product, accelerator_of(scopes, entry, product), plans);
   return plans;
 }
 

@@ -40,10 +40,15 @@ struct Planned {
   torch::jit::Node* node;
   const State* state;  // in force at the node; the Scopes own it
   Action cpu = Action::none;
-  Action cuda = Action::none;
-  bool dispatches = false;  // for some device: the node is run as it is, with what it holds
+  Action other = Action::none;  // for `accelerator`
+  bool dispatches = false;      // for some device: the node is run as it is, with what it holds
   std::optional<c10::DeviceType> query = std::nullopt;  // it asks for this device's state
 };
+
+// The accelerator whose autocast a lowered graph holds, beside the CPU's. In process CUDA, as the
+// dispatcher does the rest; else the first that a scope switches on, as a stock graph has room for
+// one.
+c10::DeviceType accelerator_of(const Scopes& scopes, const State& entry, Product product);
 
 // In program order, each node before what its blocks hold. `entry` is the state that `scopes` was
 // found with.

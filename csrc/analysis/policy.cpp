@@ -2,6 +2,7 @@
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/enum_tag.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <atomic>
@@ -11,6 +12,7 @@
 #include <unordered_set>
 
 #include "analysis/observed.h"
+#include "core/devices.h"
 #include "core/dialect.h"
 #include "core/forks.h"
 
@@ -41,7 +43,15 @@ Table cpu_table() {
   {"aten::" name, Policy::fp32_append_dtype},
 #define JIT_AMP_PROMOTE(...) {JIT_AMP_NAME(__VA_ARGS__), Policy::promote},
 
-Table cuda_table() {
+Table mps_table() {
+  return {
+#define POLICY(policy, overload) {"aten::" overload, Policy::policy},
+#include "analysis/mps_policy.inc"
+#undef POLICY
+  };
+}
+
+Table xpu_table() {
   return {
       AT_FORALL_LOWER_PRECISION_FP(JIT_AMP_LOWER)  //
       AT_FORALL_FP32(JIT_AMP_FP32)                 //
@@ -49,28 +59,70 @@ Table cuda_table() {
           AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE(JIT_AMP_APPEND_DTYPE)
               AT_FORALL_PROMOTE(JIT_AMP_PROMOTE)
       // Registered beside the macros in aten/src/ATen/autocast_mode.cpp.
-      {"aten::cudnn_convolution", Policy::lower},
-      {"aten::cudnn_convolution_transpose", Policy::lower},
       {"aten::binary_cross_entropy", Policy::banned},
-      // Kernels of their own, not of a list's kind.
-      {"aten::_cudnn_rnn", Policy::opaque},
+      // A kernel of its own, not of a list's kind.
       {"aten::linalg_matrix_sqrth", Policy::opaque},
   };
+}
+
+Table cuda_table() {
+  Table table = xpu_table();
+  table.insert({{"aten::cudnn_convolution", Policy::lower},
+                {"aten::cudnn_convolution_transpose", Policy::lower},
+                {"aten::_cudnn_rnn", Policy::opaque}});
+  return table;
+}
+
+// Whether the operator is a plain one, whose kernels are not made of others: views, what PyTorch
+// calls elementary, and what only fills or copies.
+bool is_elementary(const c10::FunctionSchema& schema) {
+  const auto op = c10::Dispatcher::singleton().findOp(schema.operator_name());
+  static const std::unordered_set<std::string> plain{"aten::copy_", "aten::fill_", "aten::zero_"};
+  return !op || op->hasTag(at::Tag::core) || op->hasTag(at::Tag::pointwise) ||
+         plain.count(schema.name()) != 0 ||
+         std::any_of(schema.returns().begin(), schema.returns().end(),
+                     [](const c10::Argument& result) {
+                       return result.alias_info() && !result.alias_info()->isWrite();
+                     });
+}
+
+// Code that is shared, and made of kernels that are not.
+bool is_linear_algebra(const std::string& name) {
+  static const std::unordered_set<std::string> others{
+      "aten::cholesky_inverse", "aten::det",        "aten::inverse",  "aten::logdet",
+      "aten::lu_solve",         "aten::matrix_exp", "aten::pinverse", "aten::qr",
+      "aten::slogdet",          "aten::svd"};
+  return name.rfind("aten::linalg_", 0) == 0 || others.count(name) != 0;
 }
 
 const Table& table(c10::DeviceType device) {
   static const Table cpu = cpu_table();
   static const Table cuda = cuda_table();
+  static const Table xpu = xpu_table();
+  static const Table mps = mps_table();
   static const Table none;
-  return device == c10::DeviceType::CPU ? cpu : device == c10::DeviceType::CUDA ? cuda : none;
+  return device == c10::DeviceType::CPU    ? cpu
+         : device == c10::DeviceType::CUDA ? cuda
+         : device == c10::DeviceType::XPU  ? xpu
+         : device == c10::DeviceType::MPS  ? mps
+                                           : none;
 }
 
 // What an operator without an autocast kernel reaches, on the device.
-Reach reach_of(const c10::OperatorName& name, c10::DeviceType device) {
-  const Observed* seen = observed(name);
-  return seen && device == c10::DeviceType::CPU    ? seen->cpu
-         : seen && device == c10::DeviceType::CUDA ? seen->cuda
-                                                   : Reach::cast;
+Reach reach_of(const c10::FunctionSchema& schema, c10::DeviceType device) {
+  const Observed* seen = observed(schema.operator_name());
+  if (!seen || !has_lists(device)) {
+    return Reach::cast;
+  }
+  if (device == c10::DeviceType::CPU || device == c10::DeviceType::CUDA) {
+    return device == c10::DeviceType::CPU ? seen->cpu : seen->cuda;
+  }
+  // XPU's lists are CUDA's, and MPS has no operator in its own that CUDA has not, but for this one.
+  const bool reaches_batch_norm = schema.name() == "aten::instance_norm";
+  const bool is_seen =
+      is_elementary(schema) || (is_shared_code(schema) && !is_linear_algebra(schema.name()));
+  return !is_seen || (device == c10::DeviceType::MPS && reaches_batch_norm) ? Reach::cast
+                                                                            : seen->cuda;
 }
 
 // Policies that users stated, by operator name (with or without overload) and device.
@@ -177,7 +229,7 @@ Policy policy_of(const c10::FunctionSchema& schema, c10::DeviceType device) {
   if (!handle && !takes_tensor(schema)) {
     return Policy::untouched;
   }
-  switch (reach_of(name, device)) {
+  switch (reach_of(schema, device)) {
     case Reach::nothing:
       return Policy::untouched;
     case Reach::promote:
@@ -185,6 +237,12 @@ Policy policy_of(const c10::FunctionSchema& schema, c10::DeviceType device) {
     default:
       return Policy::opaque;
   }
+}
+
+bool is_shared_code(const c10::FunctionSchema& schema) {
+  const auto op = c10::Dispatcher::singleton().findOp(schema.operator_name());
+  return op && (op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) ||
+                op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd));
 }
 
 void state_policy(const std::string& name, c10::DeviceType device, Policy policy) {

@@ -1,11 +1,14 @@
 // policy: what autocast does to an operator, per device and exact overload.
 //
-// The answers are PyTorch's. CUDA's lists come from the macros of the installed
-// ATen/autocast_mode.h; CPU's stand in cpu_policy.inc, because PyTorch has them only in a .cpp file
-// (aten/src/ATen/autocast_mode.cpp). Policies that a user states for an operator come before them.
-// An operator without an autocast kernel is `untouched` only if it was seen to reach no operator
-// that autocast casts (observed.h), `promote_inside` if it reached only ones that promote; else,
-// and where nothing was seen, it is `opaque`.
+// The answers are PyTorch's. CUDA's and XPU's lists come from the macros of the installed
+// ATen/autocast_mode.h; CPU's and MPS's stand in cpu_policy.inc and mps_policy.inc, because PyTorch
+// has them only in a .cpp file (aten/src/ATen/autocast_mode.cpp). Policies that a user states for
+// an operator come before them. An operator without an autocast kernel is `untouched` only if it
+// was seen to reach no operator that autocast casts (observed.h), `promote_inside` if it reached
+// only ones that promote; else, and where nothing was seen, it is `opaque`. What kernels call was
+// seen of CPU's, and read of CUDA's. Of XPU's and MPS's that is believed where they share the code,
+// but for linear algebra, or where PyTorch calls the operator elementary (its tags `core` and
+// `pointwise`).
 //
 // An analysis: it looks at one operator and changes nothing.
 #pragma once
@@ -38,6 +41,9 @@ Policy policy_of(const torch::jit::Node* node, c10::DeviceType device);
 // The same of any operator; `opaque` for one that takes tensors and of which nothing is known.
 Policy policy_of(const c10::FunctionSchema& schema, c10::DeviceType device);
 
+// Whether all devices run the same code for the operator, down to the operators that it calls.
+bool is_shared_code(const c10::FunctionSchema& schema);
+
 // States the policy of an operator ("ns::name" or "ns::name.overload") for a device, and takes it
 // back. What was lowered before is lowered anew when it is called.
 void state_policy(const std::string& name, c10::DeviceType device, Policy policy);
@@ -51,7 +57,7 @@ bool is_stated(const torch::jit::Node* node);
 uint64_t policy_version();
 
 // The table of one device: overload name ("aten::sum.dim_IntList") and policy. Empty for devices
-// other than CPU and CUDA.
+// without lists (core/devices.h).
 std::vector<std::pair<std::string, Policy>> policy_table(c10::DeviceType device);
 
 // "lower", "fp32", …; policy_named throws std::invalid_argument for another name.

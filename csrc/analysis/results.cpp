@@ -53,9 +53,9 @@ class Results {
       result.dtypes = DTypes::any();
       return result;
     }
-    const Value* target = *operand.device == c10::kCPU    ? node->input(1)
-                          : *operand.device == c10::kCUDA ? node->input(2)
-                                                          : nullptr;
+    const Value* target = *operand.device == c10::kCPU                   ? node->input(1)
+                          : *operand.device == ops::accelerator_of(node) ? node->input(2)
+                                                                         : nullptr;
     if (!target || target->mustBeNone()) {
       return result;
     }

@@ -103,7 +103,7 @@ class Finder {
     made.cache_enabled = given.count("cache_enabled") && !given["cache_enabled"].isNone()
                              ? std::optional(given["cache_enabled"].toBool())
                              : current_.cache_enabled;
-    std::vector<c10::DeviceType> devices{c10::DeviceType::CPU, c10::DeviceType::CUDA};
+    std::vector<c10::DeviceType> devices{c10::DeviceType::CPU, accelerator_here()};
     if (formals.size() > 1 && formals[1].name() == "device_type" && !given.count("device_type")) {
       made.device_name = node->input(1);
     } else {
@@ -296,8 +296,10 @@ std::set<c10::DeviceType> State::named() const {
   for (const auto& [device, state] : devices) {
     names.insert(device);
   }
-  if (!dynamic.empty()) {
-    names.insert({c10::DeviceType::CPU, c10::DeviceType::CUDA});
+  for (const Dynamic& scope : dynamic) {
+    for (const auto& [device, state] : scope.inside) {
+      names.insert(device);
+    }
   }
   return names;
 }

@@ -39,7 +39,7 @@ struct DeviceState {
 // An open scope whose device is known at run time only, such as `torch.autocast(x.device.type)`.
 struct Dynamic {
   torch::jit::Value* device_name;                 // a str of the graph
-  std::map<c10::DeviceType, DeviceState> inside;  // for CPU and CUDA, whichever it is
+  std::map<c10::DeviceType, DeviceState> inside;  // for each that it may be
   std::set<c10::DeviceType> overridden{};         // by scopes inside that name these devices
   bool operator==(const Dynamic&) const = default;
 };

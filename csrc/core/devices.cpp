@@ -5,8 +5,29 @@
 #include <torch/csrc/jit/python/pybind_utils.h>
 
 #include <algorithm>
+#include <regex>
 
 namespace jit_amp {
+
+bool has_lists(c10::DeviceType device) {
+  return device == c10::DeviceType::CPU ||
+         std::find(kAccelerators.begin(), kAccelerators.end(), device) != kAccelerators.end();
+}
+
+c10::DeviceType accelerator_here() {
+  return at::hasXPU()   ? c10::DeviceType::XPU
+         : at::hasMPS() ? c10::DeviceType::MPS
+                        : c10::DeviceType::CUDA;
+}
+
+std::string written_for(c10::DeviceType accelerator, const std::string& source) {
+  if (accelerator == c10::DeviceType::CUDA || accelerator == c10::DeviceType::CPU) {
+    return source;
+  }
+  const auto name = [&](bool lower_case) { return c10::DeviceTypeName(accelerator, lower_case); };
+  return std::regex_replace(std::regex_replace(source, std::regex("cuda"), name(true)),
+                            std::regex("CUDA"), name(false));
+}
 
 PerDevice autocasts_on() {
   PerDevice on;

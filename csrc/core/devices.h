@@ -15,6 +15,19 @@ inline const auto& kDevices = at::autocast::_AUTOCAST_SUPPORTED_DEVICES;
 inline constexpr size_t kDeviceCount = std::tuple_size_v<std::decay_t<decltype(kDevices)>>;
 using PerDevice = std::array<bool, kDeviceCount>;
 
+// The accelerators whose autocast lists jit_amp has (analysis/policy.h).
+inline constexpr std::array kAccelerators{c10::DeviceType::CUDA, c10::DeviceType::XPU,
+                                          c10::DeviceType::MPS};
+// Whether that is one of them, or the CPU.
+bool has_lists(c10::DeviceType device);
+
+// The accelerator that this process has, or could have: CUDA, where there is no other.
+c10::DeviceType accelerator_here();
+
+// A source that is written for the CPU and CUDA, with another accelerator's name in CUDA's place:
+// `x.is_xpu`.
+std::string written_for(c10::DeviceType accelerator, const std::string& source);
+
 // For which devices autocast is on in this thread.
 PerDevice autocasts_on();
 

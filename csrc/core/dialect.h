@@ -4,12 +4,14 @@
 //   jit_amp::cast(Tensor(a) x, ScalarType? cpu, ScalarType? cuda) -> Tensor(a)
 //       x in the dtype given for its device, if it is eligible (floating point, not float64); else
 //       x itself. Overloads for Tensor? and Tensor[].
+//       Overloads with a `str accelerator` at the end, here and below, are for another than CUDA.
 //   jit_amp::widest(Tensor[] xs, ScalarType? lower, str device) -> ScalarType?
 //       The dtype that the promote policy casts to, or its error; None if `lower` is.
 //   jit_amp::opt_dtype(Tensor x, ScalarType? dtype, bool cuda) -> ScalarType?
 //       dtype if given, else float32 if x is eligible on CUDA and autocast is on, else None.
 //   jit_amp::known_device(str name) -> ()
-//       Raises where a scope's device, known at run time only, is neither "cpu" nor "cuda".
+//       Raises where a scope's device, known at run time only, is neither "cpu" nor the
+//       accelerator.
 //   jit_amp::fail(str message) -> ()
 //       Raises a RuntimeError, where eager's torch.autocast does.
 //   jit_amp::unchanged(Any now, Any then, str path) -> ()
@@ -42,6 +44,8 @@
 //       The same for a node that may write, return a view, or call out; no pass moves or merges it.
 #pragma once
 
+#include <c10/core/Device.h>
+#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <string>
@@ -99,6 +103,14 @@ inline bool is_question_of_ours(const torch::jit::Node* node) {
   const std::string name = node->kind().is_aten() ? node->kind().toUnqualString() : "";
   return name == "get_autocast_cpu_dtype" || name == "get_autocast_gpu_dtype" ||
          (name == "is_autocast_enabled" && !node->inputs().empty());
+}
+
+// The accelerator that a `cast`, `opt_dtype` or `known_device` is for.
+inline c10::DeviceType accelerator_of(const torch::jit::Node* node) {
+  const size_t first = node->kind() == known_device ? 1 : 3;
+  return node->inputs().size() > first
+             ? c10::Device(torch::jit::toIValue(node->input(first))->toStringRef()).type()
+             : c10::DeviceType::CUDA;
 }
 
 inline bool is_scoped(const torch::jit::Node* node) {

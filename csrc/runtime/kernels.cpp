@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include "core/ambient.h"
+#include "core/devices.h"
 
 namespace jit_amp {
 namespace {
@@ -16,15 +17,6 @@ using at::ScalarType;
 using at::Tensor;
 using std::optional;
 
-optional<c10::DeviceType> eligible_on(const Tensor& x) {
-  for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA}) {
-    if (at::autocast::is_eligible(x, device)) {
-      return device;
-    }
-  }
-  return std::nullopt;
-}
-
 // Whether eager would keep the cast of this tensor in its cache (cached_cast in
 // ATen/autocast_mode.cpp).
 bool is_cached(const Tensor& x, ScalarType target) {
@@ -32,18 +24,23 @@ bool is_cached(const Tensor& x, ScalarType target) {
          x.is_leaf() && !x.is_view() && at::autocast::is_autocast_cache_enabled();
 }
 
-Tensor cast(const Tensor& x, optional<ScalarType> cpu, optional<ScalarType> cuda) {
-  const auto device = eligible_on(x);
-  if (!device) {
-    return x;
-  }
-  const auto target = *device == c10::DeviceType::CPU ? cpu : cuda;
+c10::DeviceType device_named(const std::string& name) { return c10::Device(name).type(); }
+
+Tensor cast_on(c10::DeviceType accelerator, const Tensor& x, optional<ScalarType> cpu,
+               optional<ScalarType> other) {
+  const auto target = at::autocast::is_eligible(x, at::kCPU)      ? cpu
+                      : at::autocast::is_eligible(x, accelerator) ? other
+                                                                  : std::nullopt;
   if (!target || *target == x.scalar_type()) {
     return x;
   }
   // Casts in eager's cache require grad under no_grad too, and matmul takes another kernel then.
   const at::AutoGradMode mode(at::GradMode::is_enabled() || is_cached(x, *target));
   return x.to(*target);
+}
+
+Tensor cast(const Tensor& x, optional<ScalarType> cpu, optional<ScalarType> cuda) {
+  return cast_on(at::kCUDA, x, cpu, cuda);
 }
 
 optional<Tensor> cast_optional(const optional<Tensor>& x, optional<ScalarType> cpu,
@@ -57,6 +54,27 @@ std::vector<Tensor> cast_list(at::TensorList xs, optional<ScalarType> cpu,
   result.reserve(xs.size());
   for (const Tensor& x : xs) {
     result.push_back(cast(x, cpu, cuda));
+  }
+  return result;
+}
+
+// For the accelerator that is named.
+Tensor cast_named(const Tensor& x, optional<ScalarType> cpu, optional<ScalarType> other,
+                  std::string accelerator) {
+  return cast_on(device_named(accelerator), x, cpu, other);
+}
+
+optional<Tensor> cast_named_optional(const optional<Tensor>& x, optional<ScalarType> cpu,
+                                     optional<ScalarType> other, std::string accelerator) {
+  return x ? optional(cast_on(device_named(accelerator), *x, cpu, other)) : std::nullopt;
+}
+
+std::vector<Tensor> cast_named_list(at::TensorList xs, optional<ScalarType> cpu,
+                                    optional<ScalarType> other, std::string accelerator) {
+  std::vector<Tensor> result;
+  result.reserve(xs.size());
+  for (const Tensor& x : xs) {
+    result.push_back(cast_on(device_named(accelerator), x, cpu, other));
   }
   return result;
 }
@@ -83,9 +101,14 @@ optional<ScalarType> widest(at::TensorList xs, optional<ScalarType> lower, std::
   return current;
 }
 
-optional<ScalarType> opt_dtype(const Tensor& x, optional<ScalarType> dtype, bool cuda) {
-  const bool eligible = cuda && at::autocast::is_eligible(x, at::kCUDA);
+optional<ScalarType> opt_dtype_named(const Tensor& x, optional<ScalarType> dtype, bool enabled,
+                                     std::string accelerator) {
+  const bool eligible = enabled && at::autocast::is_eligible(x, device_named(accelerator));
   return dtype ? dtype : eligible ? optional(at::kFloat) : std::nullopt;
+}
+
+optional<ScalarType> opt_dtype(const Tensor& x, optional<ScalarType> dtype, bool cuda) {
+  return opt_dtype_named(x, dtype, cuda, "cuda");
 }
 
 TORCH_LIBRARY(jit_amp, m) {
@@ -93,8 +116,21 @@ TORCH_LIBRARY(jit_amp, m) {
   m.def("cast.optional(Tensor(a)? x, ScalarType? cpu, ScalarType? cuda) -> Tensor(a)?",
         &cast_optional);
   m.def("cast.list(Tensor[] x, ScalarType? cpu, ScalarType? cuda) -> Tensor[]", &cast_list);
+  m.def("cast.named(Tensor(a) x, ScalarType? cpu, ScalarType? other, str accelerator) -> Tensor(a)",
+        &cast_named);
+  m.def(
+      "cast.named_optional(Tensor(a)? x, ScalarType? cpu, ScalarType? other, str accelerator) -> "
+      "Tensor(a)?",
+      &cast_named_optional);
+  m.def(
+      "cast.named_list(Tensor[] x, ScalarType? cpu, ScalarType? other, str accelerator) -> "
+      "Tensor[]",
+      &cast_named_list);
   m.def("widest(Tensor[] xs, ScalarType? lower, str device) -> ScalarType?", &widest);
   m.def("opt_dtype(Tensor x, ScalarType? dtype, bool cuda) -> ScalarType?", &opt_dtype);
+  m.def(
+      "opt_dtype.named(Tensor x, ScalarType? dtype, bool enabled, str accelerator) -> ScalarType?",
+      &opt_dtype_named);
 }
 
 // torch.func's transforms look into what is made of other operators only if they are told to.
@@ -102,14 +138,26 @@ TORCH_LIBRARY_IMPL(jit_amp, FuncTorchBatchedDecomposition, m) {
   m.impl("cast", &cast);
   m.impl("cast.optional", &cast_optional);
   m.impl("cast.list", &cast_list);
+  m.impl("cast.named", &cast_named);
+  m.impl("cast.named_optional", &cast_named_optional);
+  m.impl("cast.named_list", &cast_named_list);
   m.impl("widest", &widest);
   m.impl("opt_dtype", &opt_dtype);
+  m.impl("opt_dtype.named", &opt_dtype_named);
 }
 
 using torch::jit::Node;
 using torch::jit::Operation;
 using torch::jit::Operator;
 using torch::jit::Stack;
+
+// What is raised where a scope's device, known at run time only, is none that it can be for.
+void check_device(const std::string& name, const std::string& accelerator) {
+  TORCH_CHECK(name == "cpu" || name == accelerator,
+              "jit_amp: a scripted torch.autocast whose device_type is known at run time can be "
+              "for 'cpu' or '",
+              accelerator, "', not for '", name, "'");
+}
 
 Operation make_scoped(const Node* node) {
   std::vector<c10::DeviceType> devices;
@@ -190,10 +238,7 @@ const torch::jit::RegisterOperators operators({
               return;
             }
           }
-          TORCH_CHECK(false,
-                      "jit_amp: a scripted torch.autocast whose device_type is known at run time "
-                      "can be for 'cpu' or 'cuda', not for '",
-                      device, "'");
+          check_device(device, c10::DeviceTypeName(accelerator_here(), /*lower_case=*/true));
         },
         c10::AliasAnalysisKind::CONSERVATIVE),
     Operator(
@@ -201,12 +246,13 @@ const torch::jit::RegisterOperators operators({
         c10::AliasAnalysisKind::CONSERVATIVE),
     Operator(
         "jit_amp::known_device(str name) -> ()",
+        [](Stack& stack) { check_device(torch::jit::pop(stack).toStringRef(), "cuda"); },
+        c10::AliasAnalysisKind::CONSERVATIVE),
+    Operator(
+        "jit_amp::known_device.named(str name, str accelerator) -> ()",
         [](Stack& stack) {
-          const auto name = torch::jit::pop(stack).toStringRef();
-          TORCH_CHECK(name == "cpu" || name == "cuda",
-                      "jit_amp: a scripted torch.autocast whose device_type is known at run time "
-                      "can be for 'cpu' or 'cuda', not for '",
-                      name, "'");
+          const auto accelerator = torch::jit::pop(stack).toStringRef();
+          check_device(torch::jit::pop(stack).toStringRef(), accelerator);
         },
         c10::AliasAnalysisKind::CONSERVATIVE),
     // Questions about autocast's state that eager can ask and TorchScript has no operator for. They

@@ -151,6 +151,22 @@ def compiled(model: nn.Module, x: Tensor, under: Under) -> Run:
         return warmed(torch.compile(under.autocast(model)), x)
 
 
+def graphed(model: nn.Module, x: Tensor, under: Under) -> Run:
+    """An artefact, captured in a CUDA graph: what a call costs without starting its kernels."""
+    run = frozen(model, x, under)
+    given, graph = x.clone(), torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.no_grad(), torch.cuda.graph(graph):
+        result = run(given)
+
+    def replay(x: Tensor) -> Tensor:
+        given.copy_(x)
+        graph.replay()
+        return result
+
+    return replay
+
+
 EAGER, OURS = "eager autocast", "jit_amp.freeze, oneDNN"
 FORMS: dict[str, Callable[[nn.Module, Tensor, Under], Run]] = {
     EAGER: eager,
@@ -164,6 +180,7 @@ FORMS: dict[str, Callable[[nn.Module, Tensor, Under], Run]] = {
     "pure, freeze, oneDNN": pure_fused,
     "torch.compile, freezing": compiled,
 }
+ON_A_GPU = {"jit_amp.freeze, CUDA graph": graphed}
 LIMIT = "matrix rate"
 
 
@@ -228,7 +245,7 @@ def measure(name: str, forms: list[str], rounds: int, under: Under) -> dict[str,
     for form in forms:
         say(f"{name}: {form}")
         try:
-            runs[form] = FORMS[form](model, x, under)
+            runs[form] = {**FORMS, **ON_A_GPU}[form](model, x, under)
         except Exception as error:
             found[form] = next(line for line in str(error).splitlines() if line.strip())
     with FlopCounterMode(display=False) as count, torch.backends.mkldnn.flags(enabled=False):
@@ -320,6 +337,9 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--chart", type=Path, help="draw it there, as a PNG; NAME-short.png too")
     parser.add_argument("--first", nargs=2, metavar=("MODEL", "FORM"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--fuser", choices=("on", "off"), help="TorchScript's for GPUs; as it is if left out"
+    )
     parser.add_argument("--only", choices=("speed", "size", "first"))
     parser.add_argument("--threads", type=int, help="of PyTorch's; all of them if left out")
     options = parser.parse_args()
@@ -327,9 +347,13 @@ def main() -> None:
         torch.set_num_threads(options.threads)
     under = Under(options.device, torch.bfloat16 if options.device == "cpu" else torch.float16)
     names = [name for name in CASES if options.model in name]
-    forms = [form for form in FORMS if form == EAGER or options.form in form]
+    known = [*FORMS, *(ON_A_GPU if options.device == "cuda" else ())]
+    forms = [form for form in known if form == EAGER or options.form in form]
     if options.device != "cpu":
-        forms = [form for form in forms if "oneDNN" not in form]
+        forms = [form for form in forms if "oneDNN" not in form and "server" not in form]
+    if options.fuser:
+        torch._C._jit_override_can_fuse_on_gpu(options.fuser == "on")
+        torch._C._jit_set_texpr_fuser_enabled(options.fuser == "on")
     with torch.no_grad():
         if options.first:
             print(first_result(*options.first, under))
@@ -337,7 +361,7 @@ def main() -> None:
         if options.only in (None, "speed"):
             results = {name: measure(name, forms, options.rounds, under) for name in names}
             where = f"{torch.get_num_threads()} threads, {features()}"
-            if options.device == "cuda":
+            if options.device == "cuda" and torch.backends.cuda.is_built():
                 where = torch.cuda.get_device_name()
             print(f"{where}: times as fast as eager autocast, half the distance of the quartiles;")
             print("matrix rate: as its matrix products could be\n")

@@ -57,7 +57,7 @@ reveal_type(jit_amp.facts(net, x))  # Graph
 reveal_type(in_float32)  # def (x: Tensor, times: int) -> Tensor
 reveal_type(heeding)  # def (x: Tensor) -> Tensor
 reveal_type(jit_amp.policy.table("cpu"))  # dict[str, str]
-jit_amp.policy.table("xpu")  # error: arg-type
+jit_amp.policy.table("hpu")  # error: arg-type
 jit_amp.freeze(net, preserved_attrs="linear")  # error: arg-type
 with jit_amp.policy.register("a::b", "cpu", "lower"), jit_amp.install():
     reveal_type(jit_amp.__version__)  # str

@@ -143,7 +143,11 @@ WRONG: list[tuple[Callable[[Any], Any], type[Exception], str]] = [
     ),
     (lambda m: policy.unregister(3, "cpu"), TypeError, "op: 3 is not an operator's name"),
     (lambda m: policy.table(torch.device("cpu")), ValueError, "device_type: device(type='cpu')"),
-    (lambda m: policy.drift("xpu"), ValueError, "device_type: 'xpu' is none of 'cpu', 'cuda'"),
+    (
+        lambda m: policy.drift("hpu"),
+        ValueError,
+        "device_type: 'hpu' is none of 'cpu', 'cuda', 'xpu', 'mps'",
+    ),
 ]
 
 

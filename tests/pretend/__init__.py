@@ -1,9 +1,9 @@
-"""Devices for machines that have none: `pytest --pretend cuda`, `pytest --pretend third`.
+"""Devices for machines that have none: `pytest --pretend cuda`, or xpu, mps, third.
 
-`load` gives a CPU build of PyTorch a device whose tensors lie in CPU memory: "cuda", with CUDA's
-dispatch keys and CUDA's autocast, or "third", a third party's accelerator with autocast lists of
-its own, which calls itself "pretended". See device.cpp for how, and for what they cannot show. One
-of them in a process: PyTorch's autograd takes one kind of device beside the CPU.
+`load` gives a CPU build of PyTorch a device whose tensors lie in CPU memory: "cuda", "xpu" or
+"mps", with that one's dispatch keys and autocast, or "third", a third party's accelerator with
+autocast lists of its own, which calls itself "pretended". See device.cpp for how, and for what they
+cannot show. One of them in a process: PyTorch's autograd takes one kind of device beside the CPU.
 
 The library is compiled once for each torch (half a minute) and kept in the cache folder.
 """
@@ -18,10 +18,11 @@ import os
 import subprocess
 import sys
 import types
+import warnings
 from pathlib import Path
 
 SOURCE = Path(__file__).parent / "device.cpp"
-KEYS = {"cuda": "CUDA", "third": "PrivateUse1"}
+KEYS = {"cuda": "CUDA", "xpu": "XPU", "mps": "MPS", "third": "PrivateUse1"}
 
 
 def load(device: str) -> None:
@@ -37,7 +38,8 @@ def load(device: str) -> None:
         mode = os.RTLD_GLOBAL if "deps" in name else os.RTLD_LOCAL
         ctypes.CDLL(str(_torch() / "lib" / name), mode=mode)
     ctypes.CDLL(str(library))
-    _complete_cuda() if device == "cuda" else _complete_third()
+    complete = {"cuda": _complete_cuda, "xpu": _complete_xpu, "third": _complete_third}
+    complete.get(device, _complete_mps)()
 
 
 def _torch() -> Path:
@@ -95,6 +97,37 @@ def _complete_cuda() -> None:
     cuda.amp.common.amp_definitely_not_available = lambda: False  # what torch.autocast asks
     torch._C._set_cudnn_enabled(False)
     torch._C._jit_override_can_fuse_on_gpu(False)
+
+
+def _complete_xpu() -> None:
+    """The same for torch.xpu."""
+    import torch
+
+    importlib.import_module("torch.testing._internal.common_methods_invocations")
+    xpu = torch.xpu
+    xpu._lazy_init = lambda: None
+    xpu.is_available = lambda: True
+    xpu.is_initialized = lambda: True
+    xpu.device_count = lambda: 1
+    xpu.current_device = lambda: 0
+    xpu.get_device_properties = lambda *_: types.SimpleNamespace(has_fp64=True)
+    xpu.synchronize = lambda *_: None
+    xpu.manual_seed = lambda seed: None
+    xpu.manual_seed_all = lambda seed: None
+
+
+def _complete_mps() -> None:
+    """The same for torch.mps."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch registers some of MPS's kernels in Python
+        import torch
+
+    importlib.import_module("torch.testing._internal.common_methods_invocations")
+    torch.backends.mps.is_built = lambda: True
+    torch.backends.mps.is_available = lambda: True
+    torch.mps.device_count = lambda: 1
+    torch.mps.synchronize = lambda: None
+    torch.mps.manual_seed = lambda seed: None
 
 
 def _complete_third() -> None:

@@ -1,5 +1,5 @@
 // A device that exists in name: its tensors lie in CPU memory, its arithmetic is the CPU's, and its
-// dispatch keys, and so its autocast, are those of DEVICE (CUDA, PrivateUse1).
+// dispatch keys, and so its autocast, are those of DEVICE (CUDA, XPU, MPS, PrivateUse1).
 //
 // How: a boxed kernel for every operator. While it runs, the storages of its arguments say that
 // they are the CPU's; the arguments are seen through tensors with the CPU's keys, the CPU's kernel
@@ -18,7 +18,10 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/detail/MPSHooksInterface.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/detail/XPUHooksInterface.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
@@ -50,6 +53,20 @@ struct Guard : c10::impl::NoOpDeviceGuardImpl<kType> {
   void destroyEvent(void*, c10::DeviceIndex) const noexcept override {}
 };
 const c10::impl::DeviceGuardImplRegistrar guard(kType, new Guard);
+
+// What is allocated by the device's name alone: a storage.
+struct Memory : c10::Allocator {
+  c10::DataPtr allocate(size_t size) override {
+    auto made = c10::GetDefaultCPUAllocator()->allocate(size);
+    made.unsafe_set_device(here);
+    return made;
+  }
+  void copy_data(void* to, const void* from, size_t size) const override {
+    default_copy_data(to, from, size);
+  }
+};
+Memory memory;
+const bool has_memory = (c10::SetAllocator(kType, &memory), true);
 
 // One call of the CPU's kernel.
 
@@ -234,9 +251,9 @@ void take_over(torch::Library& library) {
   }
 }
 
-#if IS_CUDA
+#if IS_CUDA || IS_XPU || IS_MPS
 
-// What CUDA has and the CPU has not.
+// What CUDA has and the CPU has not, and so have the others.
 
 // softmax(x, dim, dtype=float32) of a half tensor is one kernel.
 void softmax(const c10::OperatorHandle& op, c10::DispatchKeySet set, Stack* stack) {
@@ -247,6 +264,15 @@ void softmax(const c10::OperatorHandle& op, c10::DispatchKeySet set, Stack* stac
   }
   run_on_cpu(op, set, stack);
 }
+
+TORCH_LIBRARY_IMPL(aten, DEVICE, m) {
+  m.impl("_softmax", torch::CppFunction::makeFromBoxedFunction<&softmax>());
+  m.impl("_log_softmax", torch::CppFunction::makeFromBoxedFunction<&softmax>());
+}
+
+#endif
+
+#if IS_CUDA
 
 // CUDA's own kernel is made of operators that autocast sees.
 Tensor trace(const Tensor& x) { return x.diagonal().sum(); }
@@ -279,8 +305,6 @@ std::tuple<Tensor, Tensor> gru_cell(const Tensor& input, const Tensor& hidden, c
 }
 
 TORCH_LIBRARY_IMPL(aten, CUDA, m) {
-  m.impl("_softmax", torch::CppFunction::makeFromBoxedFunction<&softmax>());
-  m.impl("_log_softmax", torch::CppFunction::makeFromBoxedFunction<&softmax>());
   m.impl("trace", trace);
   m.impl("_thnn_fused_lstm_cell", lstm_cell);
   m.impl("_thnn_fused_gru_cell", gru_cell);
@@ -309,6 +333,45 @@ struct Hooks : at::CUDAHooksInterface {
 
 #endif
 
+#if IS_XPU
+
+struct Hooks : at::XPUHooksInterface {
+  void init() const override {}
+  bool hasXPU() const override { return true; }
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+  c10::DeviceIndex getNumGPUs() const override { return 1; }
+  c10::DeviceIndex deviceCount() const override { return 1; }
+  c10::DeviceIndex current_device() const override { return 0; }
+  c10::DeviceIndex getCurrentDevice() const override { return 0; }
+  c10::Device getDeviceFromPtr(void*) const override { return here; }
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
+    return at::detail::getDefaultCPUGenerator();
+  }
+  void deviceSynchronize(c10::DeviceIndex) const override {}
+};
+
+#endif
+
+#if IS_MPS
+
+struct Hooks : at::MPSHooksInterface {
+  void init() const override {}
+  bool hasMPS() const override { return true; }
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+  c10::DeviceIndex deviceCount() const override { return 1; }
+  c10::DeviceIndex getCurrentDevice() const override { return 0; }
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
+    return at::detail::getDefaultCPUGenerator();
+  }
+  void deviceSynchronize() const override {}
+};
+
+#endif
+
 #if IS_PrivateUse1
 
 struct Hooks : at::PrivateUse1HooksInterface {
@@ -323,7 +386,12 @@ struct Hooks : at::PrivateUse1HooksInterface {
 };
 const bool has_hooks = (at::RegisterPrivateUse1HooksInterface(new Hooks), true);
 
-// Convolutions are the one thing that composite kernels leave to a third party by name.
+#endif
+
+#if !IS_CUDA
+
+// Convolutions are the one thing that composite kernels leave to other devices by name; so they do
+// for MPS, in a PyTorch that was built without it.
 Tensor convolution(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
                    at::SymIntArrayRef stride, at::SymIntArrayRef padding,
                    at::SymIntArrayRef dilation, bool transposed, at::SymIntArrayRef output_padding,
@@ -333,7 +401,11 @@ Tensor convolution(const Tensor& x, const Tensor& weight, const std::optional<Te
                                 transposed, output_padding, groups)
       .to(here);
 }
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("convolution_overrideable", convolution); }
+TORCH_LIBRARY_IMPL(aten, DEVICE, m) { m.impl("convolution_overrideable", convolution); }
+
+#endif
+
+#if IS_PrivateUse1
 
 // Lists of its own, which are neither the CPU's nor CUDA's.
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) {
@@ -369,5 +441,15 @@ TORCH_LIBRARY_IMPL(aten, DEVICE, m) {
 namespace at {
 using CUDAHooks = pretend::Hooks;
 REGISTER_CUDA_HOOKS(CUDAHooks)
+}  // namespace at
+#elif IS_XPU
+namespace at {
+using XPUHooks = pretend::Hooks;
+REGISTER_XPU_HOOKS(XPUHooks)
+}  // namespace at
+#elif IS_MPS
+namespace at {
+using MPSHooks = pretend::Hooks;
+REGISTER_MPS_HOOKS(MPSHooks)
 }  // namespace at
 #endif

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -30,12 +32,18 @@ def note_change(scope: str, operator: str) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["sweep"] = [ROWS, REFUSED]
+    elif path := session.config.getoption("--sweep-results"):
+        path.write_text(json.dumps([ROWS, REFUSED]))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Takes over what a process of pytest-xdist has noted."""
-    rows, refused = getattr(node, "workeroutput", {}).get("sweep", ({}, {}))
+    add(*getattr(node, "workeroutput", {}).get("sweep", ({}, {})))
+
+
+def add(rows: dict[str, dict[str, dict[str, Any]]], refused: dict[str, str]) -> None:
+    """Takes over what another run has noted."""
     REFUSED.update(refused)
     for scope, operators in rows.items():
         ROWS.setdefault(scope, {}).update(operators)
@@ -45,7 +53,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if not ROWS:
         return
     terminalreporter.section("sweep over OpInfo: operators")
-    write = terminalreporter.write_line
+    write_table(terminalreporter.write_line)
+
+
+def write_table(write: Callable[[str], Any]) -> None:
     for scope, rows in sorted(ROWS.items()):
         for what, some in (
             ("all", list(rows.values())),

@@ -20,7 +20,7 @@ import jit_amp
 from .programs import inputs, operators, programs
 from .table import REFUSED, note, note_change
 
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
+DEVICES = ["cpu", *(pytest.param(d, marks=getattr(pytest.mark, d)) for d in ("cuda", "xpu", "mps"))]
 
 # Their values are whatever was in memory.
 UNINITIALISED = {"empty_like", "new_empty", "new_empty_strided", "empty_strided", "empty"}
@@ -204,7 +204,7 @@ def test_agrees_with_eager(
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("device", ["cpu", "cuda", "xpu", "mps"])
 def test_the_tables_have_what_the_dispatcher_has(device: Any) -> None:
     missing, _ = jit_amp.policy.drift(device)
     assert missing == []

@@ -65,7 +65,6 @@ bool share_results(Node* branch) {
 
 std::optional<c10::IValue> answer(const Node* node, const Fact& fact) {
   static const auto kType = c10::Symbol::prim("type");
-  static const auto kIsCpu = c10::Symbol::prim("is_cpu");
   if (node->kind() == prim::dtype && fact.dtype()) {
     return static_cast<int64_t>(*fact.dtype());
   }
@@ -80,11 +79,15 @@ std::optional<c10::IValue> answer(const Node* node, const Fact& fact) {
   if (!fact.device) {
     return std::nullopt;
   }
-  if (node->kind() == prim::is_cuda) {
-    return *fact.device == c10::DeviceType::CUDA;
-  }
-  if (node->kind() == kIsCpu) {
-    return *fact.device == c10::DeviceType::CPU;
+  static const std::pair<c10::Symbol, c10::DeviceType> kIsOn[]{
+      {c10::Symbol::prim("is_cpu"), c10::DeviceType::CPU},
+      {prim::is_cuda, c10::DeviceType::CUDA},
+      {c10::Symbol::prim("is_xpu"), c10::DeviceType::XPU},
+      {c10::Symbol::prim("is_mps"), c10::DeviceType::MPS}};
+  for (const auto& [kind, device] : kIsOn) {
+    if (node->kind() == kind) {
+      return *fact.device == device;
+    }
   }
   if (node->kind() == kType) {
     return c10::DeviceTypeName(*fact.device, /*lower_case=*/true);

@@ -8,6 +8,7 @@
 
 #include "analysis/defined.h"
 #include "analysis/modules.h"
+#include "analysis/plan.h"
 #include "analysis/scopes.h"
 #include "core/dialect.h"
 #include "core/graphs.h"
@@ -53,9 +54,14 @@ Value* lower_dtype(Graph& graph, const State& state, c10::DeviceType device) {
 
 Value* lowered(Value* value, const State& state) {
   Graph& graph = *value->owningGraph();
-  return graph
-      .insertNode(graph.create(ops::cast, {value, lower_dtype(graph, state, at::kCPU),
-                                           lower_dtype(graph, state, at::kCUDA)}))
+  const auto accelerator = accelerator_of({}, state, Product::exported);
+  std::vector<Value*> operands{value, lower_dtype(graph, state, at::kCPU),
+                               lower_dtype(graph, state, accelerator)};
+  if (accelerator != at::kCUDA) {
+    operands.push_back(
+        graph.insertConstant(std::string(c10::DeviceTypeName(accelerator, /*lower_case=*/true))));
+  }
+  return graph.insertNode(graph.create(ops::cast, operands))
       ->output()
       ->setType(c10::TensorType::get());
 }

@@ -18,8 +18,7 @@ using namespace torch::jit;
 struct TakenCast {
   Node* user;
   size_t operand;
-  Value* cpu;
-  Value* cuda;
+  std::vector<Value*> rest;  // of the cast's operands
 };
 
 void take_weight_casts(Block* block, std::vector<TakenCast>& taken) {
@@ -30,12 +29,12 @@ void take_weight_casts(Block* block, std::vector<TakenCast>& taken) {
     for (size_t i = 1; i < 3 && i < node->inputs().size(); ++i) {
       if (i == 2 && node->input(i)->mustBeNone() && !taken.empty() && taken.back().user == node) {
         // A bias that folding makes is cast as the weight is.
-        taken.push_back({node, i, taken.back().cpu, taken.back().cuda});
+        taken.push_back({node, i, taken.back().rest});
       }
       Node* cast = node->input(i)->node();
       if (cast->kind() == ops::cast && cast->input(0)->node()->kind() == prim::Constant &&
           node->kind() != ops::cast) {
-        taken.push_back({node, i, cast->input(1), cast->input(2)});
+        taken.push_back({node, i, cast->inputs().slice(1).vec()});
         node->replaceInput(i, cast->input(0));
       }
     }
@@ -97,8 +96,9 @@ bool fold_weights(std::shared_ptr<Graph>& graph) {
       continue;
     }
     const WithInsertPoint here(cast.user);
-    Node* node = graph->insertNode(
-        graph->create(ops::cast, {cast.user->input(cast.operand), cast.cpu, cast.cuda}, 1));
+    std::vector<Value*> operands{cast.user->input(cast.operand)};
+    operands.insert(operands.end(), cast.rest.begin(), cast.rest.end());
+    Node* node = graph->insertNode(graph->create(ops::cast, operands, 1));
     node->output()->setType(c10::TensorType::get());
     cast.user->replaceInput(cast.operand, node->output());
   }

@@ -12,6 +12,7 @@
 #include "analysis/layout.h"
 #include "analysis/policy.h"
 #include "core/definitions.h"
+#include "core/devices.h"
 #include "core/dialect.h"
 #include "core/error.h"
 #include "core/graphs.h"
@@ -88,14 +89,13 @@ class Sealer {
     Node* inner = wrapped_node(scoped);
     const size_t first = state_inputs(scoped);
     GraphFunction* hidden = hidden_callee(inner);
-    const bool runs_code = hidden && concerns_autocast(*hidden);
     for (size_t i = 0; i < devices.size(); ++i) {
       const auto device = c10::Device(devices[i]).type();
       const auto enabled = constant_as<bool>(scoped->input(2 * i));
       if (enabled && !*enabled) {
         continue;
       }
-      if (runs_code) {
+      if (hidden && concerns_autocast(*hidden, device)) {
         throw refusal(Refusal::not_exportable, scoped,
                       {inner->kind().toQualString(), devices[i], ""});
       }
@@ -143,8 +143,9 @@ class Sealer {
     }
     std::vector<Value*> elements;
     for (Value* element : given) {
-      Node* one =
-          graph->insertNode(graph->create(ops::cast, {element, cast->input(1), cast->input(2)}, 1));
+      std::vector<Value*> operands = cast->inputs().vec();
+      operands[0] = element;
+      Node* one = graph->insertNode(graph->create(ops::cast, operands, 1));
       one->copyMetadata(cast);
       one->output()->setType(c10::TensorType::get());
       elements.push_back(one->output());
@@ -178,7 +179,8 @@ class Sealer {
         (*before.dtype() != c10::kBFloat16 && *before.dtype() != c10::kHalf)) {
       return false;
     }
-    const auto target = toIValue(cast->input(*before.device == c10::DeviceType::CPU ? 1 : 2));
+    Value* const to = target_on(*before.device, cast);
+    const auto target = to ? toIValue(to) : std::nullopt;
     if (!target || !target->isInt() || layout_of(source) == Layout::any ||
         *before.dtype() != c10::ScalarType(target->toInt()) || aliases_.hasWriters(source) ||
         aliases_.hasWriters(wide)) {
@@ -286,7 +288,9 @@ class Sealer {
 
   // Null for a device that has no autocast here.
   static Value* target_on(c10::DeviceType device, Node* cast) {
-    return device == c10::kCPU ? cast->input(1) : device == c10::kCUDA ? cast->input(2) : nullptr;
+    return device == c10::kCPU                   ? cast->input(1)
+           : device == ops::accelerator_of(cast) ? cast->input(2)
+                                                 : nullptr;
   }
 
   // Whether the cast leaves everything as it is.
@@ -312,7 +316,7 @@ class Sealer {
              eligible == DTypes::only(static_cast<c10::ScalarType>(to->toInt()));
     };
     return known.fact.device ? is_idle_on(*known.fact.device)
-                             : is_idle_on(c10::kCPU) && is_idle_on(c10::kCUDA);
+                             : is_idle_on(c10::kCPU) && is_idle_on(ops::accelerator_of(cast));
   }
 
   static const char* definition_of(const Node* node) {
@@ -331,11 +335,22 @@ class Sealer {
 
   // Puts the definition in the operator's place, with what the facts know of its operands.
   void define(Node* node, const char* name) {
-    auto body = definition(kDefinitions, name);
+    std::string source = kDefinitions;
+    if (node->kind() == ops::cast || node->kind() == ops::opt_dtype ||
+        node->kind() == ops::known_device) {
+      source = written_for(ops::accelerator_of(node), source);
+    } else if (name == std::string_view("widest") || name == std::string_view("wider")) {
+      source =
+          written_for(c10::Device(toIValue(node->inputs().back())->toStringRef()).type(), source);
+    }
+    auto body = definition(source, name);
+    if (node->inputs().size() > body->inputs().size()) {
+      node->removeInput(body->inputs().size());  // the accelerator
+    }
     for (size_t i = 0; i < body->inputs().size(); ++i) {
       answer(*body, body->inputs()[i], facts_.of(node->input(i)));
     }
-    replace_by(node, kDefinitions, name, *body);
+    replace_by(node, source, name, *body);
   }
 
   static bool is_int(const Value* value) {

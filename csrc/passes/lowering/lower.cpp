@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "analysis/plan.h"
+#include "core/devices.h"
 #include "core/dialect.h"
 #include "core/error.h"
 #include "core/graphs.h"
@@ -54,8 +55,8 @@ void collect_free(Node* node, std::unordered_set<Value*>& made, std::vector<Valu
 
 class Rewriter {
  public:
-  Rewriter(const std::shared_ptr<Graph>& graph, Product product)
-      : graph_(graph), product_(product) {}
+  Rewriter(const std::shared_ptr<Graph>& graph, Product product, DeviceType accelerator)
+      : graph_(graph), product_(product), accelerator_(accelerator) {}
 
   void apply(const Planned& plan) {
     owner_ = plan.node->owningGraph();
@@ -68,37 +69,47 @@ class Rewriter {
       answer(plan);
       return;
     }
-    if (plan.cuda == Action::set_dtype) {
+    if (plan.other == Action::set_dtype) {
       set_dtype(plan);
     }
     keep_whole(plan.node);
     Value* cpu = target(plan, DeviceType::CPU, plan.cpu);
-    Value* cuda = target(plan, DeviceType::CUDA, plan.cuda);
-    if (cpu || cuda) {
-      cast_operands(plan.node, cpu ? cpu : none(), cuda ? cuda : none());
+    Value* other = target(plan, accelerator_, plan.other);
+    if (cpu || other) {
+      cast_operands(plan.node, cpu ? cpu : none(), other ? other : none());
     }
   }
 
-  // Only CPU's and CUDA's autocast can be chosen at run time.
+  // Only CPU's and the accelerator's autocast can be chosen at run time.
   void check_device(Node* enter, Value* name) {
-    Graph* graph = enter->owningGraph();
+    owner_ = enter->owningGraph();
     const WithInsertPoint before(enter);
-    Node* check = graph->insertNode(graph->create(ops::known_device, {name}, 0));
+    Node* check =
+        owner_->insertNode(owner_->create(ops::known_device, named({name}, accelerator_here()), 0));
     check->copyMetadata(enter);
   }
 
  private:
-  Value* none() { return constant(std::nullopt); }
+  Value* none() { return constant(c10::IValue()); }
 
   Value* dtype_constant(c10::ScalarType dtype) { return constant(static_cast<int64_t>(dtype)); }
 
+  // Operands of an operator of the dialect, which says for which accelerator it is, if not for
+  // CUDA.
+  std::vector<Value*> named(std::vector<Value*> operands, DeviceType accelerator) {
+    if (accelerator != DeviceType::CUDA) {
+      operands.push_back(constant(std::string(c10::DeviceTypeName(accelerator, true))));
+    }
+    return operands;
+  }
+
   // One constant for all of a graph, at its beginning: the targets of equal casts are the same
   // values then.
-  Value* constant(std::optional<int64_t> number) {
-    Value*& value = constants_[{owner_, number}];
+  Value* constant(const c10::IValue& of) {
+    Value*& value = constants_[{owner_, c10::str(of)}];
     if (!value) {
       const WithInsertPoint first(*owner_->nodes().begin());
-      value = owner_->insertConstant(number ? c10::IValue(*number) : c10::IValue());
+      value = owner_->insertConstant(of);
     }
     return value;
   }
@@ -260,14 +271,14 @@ class Rewriter {
     return owner_->insertNode(owner_->createList(c10::TensorType::get(), tensors))->output();
   }
 
-  void cast_operands(Node* node, Value* cpu, Value* cuda) {
+  void cast_operands(Node* node, Value* cpu, Value* other) {
     const auto& formals = node->schema().arguments();
     std::unordered_map<Value*, Value*> done;
     for (size_t i = 0; i < formals.size() && i < node->inputs().size(); ++i) {
       Value* operand = node->input(i);
       Value*& cast = done[operand];
       if (!cast) {
-        cast = cast_operand(node, formals[i].type(), operand, cpu, cuda);
+        cast = cast_operand(node, formals[i].type(), operand, cpu, other);
       }
       node->replaceInput(i, cast);
     }
@@ -275,14 +286,14 @@ class Rewriter {
 
   // The one place where a cast of an operand is put into a graph.
   Value* cast_operand(Node* node, const c10::TypePtr& formal, Value* operand, Value* cpu,
-                      Value* cuda) {
+                      Value* other) {
     static const c10::TypePtr tensor = c10::TensorType::get();
     static const c10::TypePtr optional = c10::OptionalType::ofTensor();
     static const c10::TypePtr list = c10::ListType::ofTensors();
     for (const auto& type : {tensor, list, optional}) {
       if (formal->isSubtypeOf(*optional) || formal->isSubtypeOf(*list)) {
         if (operand->type()->isSubtypeOf(*type) && !operand->mustBeNone()) {
-          return insert(node, ops::cast, {operand, cpu, cuda}, type);
+          return insert(node, ops::cast, named({operand, cpu, other}, accelerator_), type);
         }
       }
     }
@@ -302,15 +313,16 @@ class Rewriter {
     plan.node->destroy();
   }
 
-  // CUDA's fp32_set_opt_dtype: a dtype that the call gives stands.
+  // The accelerator's fp32_set_opt_dtype: a dtype that the call gives stands.
   void set_dtype(const Planned& plan) {
     Node* node = plan.node;
     const auto& formals = node->schema().arguments();
     for (size_t i = 0; i < formals.size(); ++i) {
       if (formals[i].name() == "dtype") {
-        node->replaceInput(i, insert(node, ops::opt_dtype,
-                                     {node->input(0), node->input(i),
-                                      enabled(*plan.state, DeviceType::CUDA, false)},
+        const auto operands =
+            named({node->input(0), node->input(i), enabled(*plan.state, accelerator_, false)},
+                  accelerator_);
+        node->replaceInput(i, insert(node, ops::opt_dtype, operands,
                                      c10::OptionalType::create(c10::IntType::get())));
       }
     }
@@ -397,10 +409,11 @@ class Rewriter {
  private:
   std::shared_ptr<Graph> graph_;
   Product product_;
+  DeviceType accelerator_;
   Graph* owner_ = nullptr;  // of the node being rewritten: graph_ or a fork's
   std::map<std::pair<DeviceType, std::optional<c10::ScalarType>>, Value*> dtypes_;
   std::map<std::pair<Graph*, Value*>, Value*> imports_;
-  std::map<std::pair<Graph*, std::optional<int64_t>>, Value*> constants_;
+  std::map<std::pair<Graph*, std::string>, Value*> constants_;  // by what is printed of them
   std::map<Graph*, Node*> forks_;
 };
 
@@ -412,7 +425,7 @@ bool lower(const std::shared_ptr<torch::jit::Graph>& graph, const Scopes& scopes
   if (plans.empty() && scopes.scaffolding.empty()) {
     return false;
   }
-  Rewriter rewriter(graph, product);
+  Rewriter rewriter(graph, product, accelerator_of(scopes, entry, product));
   rewriter.register_forks(graph->block());
   for (const auto& [enter, name] : scopes.dynamic_enters) {
     rewriter.check_device(enter, name);

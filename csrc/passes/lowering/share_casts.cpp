@@ -17,13 +17,17 @@ namespace {
 
 using namespace torch::jit;
 
-using Key = std::tuple<Value*, Value*, Value*>;  // what is cast, and the two targets
+// What is cast, the two targets, and the accelerator's name.
+using Key = std::tuple<Value*, Value*, Value*, Value*>;
 
 bool is_tensor_cast(const Node* node) {
   return node->kind() == ops::cast && node->output()->type()->kind() == c10::TypeKind::TensorType;
 }
 
-Key key_of(Node* cast) { return {cast->input(0), cast->input(1), cast->input(2)}; }
+Key key_of(Node* cast) {
+  return {cast->input(0), cast->input(1), cast->input(2),
+          cast->inputs().size() > 3 ? cast->input(3) : nullptr};
+}
 
 std::vector<Node*> nodes_of(Block* block) { return {block->nodes().begin(), block->nodes().end()}; }
 

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/definitions.h"
+#include "core/devices.h"
 #include "core/dialect.h"
 #include "core/error.h"
 #include "core/graphs.h"
@@ -62,13 +63,13 @@ std::set<int64_t> dissolved_scopes(Graph& graph) {
   return dissolved;
 }
 
-// What autocast does to an operator that is not in the trace is known for CPU and CUDA only.
+// What autocast does to an operator that is not in the trace is known where its lists are.
 void check_kernels(Graph& graph, const std::set<int64_t>& dissolved) {
   for (const Node* node : all_nodes(graph)) {
     if (node->kind() == ops::enter && node->hasAttribute(ops::instead_of) &&
         !dissolved.count(node->i(ops::scope))) {
       const std::string& device = node->s(ops::device_type);
-      if (device != "cpu" && device != "cuda") {
+      if (!has_lists(c10::Device(device).type())) {
         throw refusal(Refusal::third_device_kernel, node, {node->s(ops::instead_of), device});
       }
     }
@@ -97,7 +98,9 @@ void decide_at_run_time(Node* cast, const std::string& device) {
   Node* call = graph->create(prim::CallFunction, operands, 1)->insertBefore(cast);
   cast->output()->replaceAllUsesWith(call->output());
   cast->destroy();
-  replace_by(call, kDefinitions, "cast", *definition(kDefinitions, "cast"));
+  const auto type = c10::Device(device).type();
+  const std::string source = written_for(type, kDefinitions);
+  replace_by(call, source, "cast", *definition(source, "cast"));
 }
 
 // Takes out a node without uses, and the constants that only it used.

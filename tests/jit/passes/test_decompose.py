@@ -113,9 +113,9 @@ with graph(%x : Tensor):
         ("aten::inner(%x, %z)", "%flag, %bf", "cpu"),
         ("aten::inner(%x, %z)", "%on, %number", "cpu"),
         ("aten::inner(%x, %z)", "%on, %plain", "cpu"),
-        # A definition knows of CPU and CUDA alone.
-        ("aten::inner(%x, %z)", "%on, %bf", "xpu"),
-        ("aten::inner(%x, %z)", "%on, %bf, %on, %bf", "cpu xpu"),
+        # A definition knows of no device without lists.
+        ("aten::inner(%x, %z)", "%on, %bf", "hpu"),
+        ("aten::inner(%x, %z)", "%on, %bf, %on, %bf", "cpu hpu"),
     ],
     ids=["none", "not of ATen", "enabled", "dtype", "folded", "device", "two devices"],
 )
