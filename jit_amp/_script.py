@@ -221,9 +221,12 @@ def _scripted_with(obj: Any, autocast: Any, precision: Precision, frames_up: int
     scripted = script(obj, None, frames_up, autocast=around)
     if scripted is obj:
         scripted = _wrap(_C.lower_module(scripted._c), scripted)
-    for path, lines in precision.kept_in_script():
-        owner = functools.reduce(getattr, path.split(".") if path else [], scripted)
-        _ignore.keep_in_float32(owner._c, lines)
+    modules = dict(obj.named_modules(remove_duplicate=False))
+    for unit, lines in precision.kept_in_script():
+        # Scripted, a shared module is several.
+        for path in [name for name, module in modules.items() if module is modules[unit]]:
+            owner = functools.reduce(getattr, path.split(".") if path else [], scripted)
+            _ignore.keep_in_float32(owner._c, lines)
     return scripted
 
 

@@ -142,6 +142,7 @@ class _Run:
             raise ValueError("data: no batches")
         self.around = True
         self.references: list[Any] = []
+        self.records = False  # gradients, while the model runs
         self.value = 0.0  # of a metric(model), in float32
         self.errors: dict[tuple[str, ...], float] = {}
         self.evaluations = 0
@@ -180,8 +181,17 @@ class _Run:
             yield
 
     def _outputs(self) -> list[Any]:
-        with torch.no_grad():
-            return [batch.given_to(self.model) for batch in self.batches]
+        try:
+            with self._undone(), self._recording():
+                return [batch.given_to(self.model) for batch in self.batches]
+        except RuntimeError as error:
+            if self.records or not torch.is_grad_enabled() or _NO_GRAPH not in str(error):
+                raise
+        self.records = True  # it computes gradients itself, such as forces
+        return self._outputs()
+
+    def _recording(self) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext() if self.records else torch.no_grad()
 
     def _measure(self, context: contextlib.AbstractContextManager[Any]) -> float:
         """One evaluation of the metric. What the model raises is raised."""
@@ -189,7 +199,7 @@ class _Run:
             if self.of_model:
                 return _number(self.metric_name, self.metric(self.model))
             errors: list[float] = []
-            with torch.no_grad():
+            with self._recording():
                 for batch, reference in zip(self.batches, self.references, strict=True):
                     error = self.metric(batch.given_to(self.model), reference)
                     errors.append(_number(self.metric_name, error))
@@ -287,7 +297,7 @@ class _Run:
         def run() -> None:
             with _float32.applied(self.model, self._parts(())):
                 if self.batches:
-                    with torch.no_grad():
+                    with self._recording():
                         self.batches[0].given_to(self.model)
                 else:
                     self.metric(self.model)
@@ -490,33 +500,78 @@ def _distance(value: float, wanted: float) -> float:
 
 # What is kept.
 
+_NO_GRAPH = "does not require grad"  # what autograd says where nothing is recorded
+_OF_MODULES = ("_parameters", "_buffers", "_modules")
+
 
 @contextlib.contextmanager
 def _state_kept(model: nn.Module, weights: bool) -> Iterator[None]:
-    """Buffers, with `weights` parameters and gradients too, and each module's mode, are afterwards
-    what they were."""
-    tensors = [*model.buffers(), *(model.parameters() if weights else ())]
-    before = [each.detach().clone() for each in tensors]
+    """Buffers and attributes, with `weights` parameters and gradients too, and each module's mode,
+    are afterwards what they were."""
+    state = _State()
+    state.keep(list(model.buffers()))  # those of a scripted submodule too
+    modules = [each for each in model.modules() if not isinstance(each, torch.jit.ScriptModule)]
+    owners = [(vars(module), module._buffers) for module in modules]
+    for attributes, _ in owners:
+        state.keep({k: v for k, v in attributes.items() if k not in _OF_MODULES})
+    before = [(dict(attributes), dict(buffers)) for attributes, buffers in owners]
+    if weights:
+        state.keep(list(model.parameters()))
     gradients = [each.grad for each in model.parameters()]
     kept_gradients = [None if each is None else each.clone() for each in gradients]
-    modes = {module: module.training for module in model.modules()}
     try:
         if weights:
             for parameter in model.parameters():
                 parameter.grad = None
         yield
     finally:
+        for now, was in zip(owners, before, strict=True):
+            for mapping, kept in zip(now, was, strict=True):
+                mapping.clear()
+                mapping.update(kept)
         with torch.no_grad():
-            for tensor, was in zip(tensors, before, strict=True):
-                tensor.copy_(was)
+            state.bring_back()
             for parameter, gradient, was_gradient in zip(
                 model.parameters(), gradients, kept_gradients, strict=True
             ):
                 parameter.grad = gradient
                 if gradient is not None and was_gradient is not None:
                     gradient.copy_(was_gradient)
-        for module, mode in modes.items():
-            module.training = mode
+
+
+class _State:
+    """What tensors, lists and dictionaries hold, to bring it back: they stay the same objects."""
+
+    def __init__(self) -> None:
+        self._tensors: list[tuple[Tensor, Tensor]] = []
+        self._lists: list[tuple[list[Any], list[Any]]] = []
+        self._dicts: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
+        self._seen: set[int] = set()
+
+    def keep(self, value: Any) -> None:
+        if id(value) in self._seen and isinstance(value, (list, dict, Tensor)):
+            return
+        self._seen.add(id(value))
+        if isinstance(value, Tensor):
+            self._tensors.append((value, value.detach().clone()))
+        elif isinstance(value, (list, tuple)):
+            if isinstance(value, list):
+                self._lists.append((value, list(value)))
+            for each in value:
+                self.keep(each)
+        elif isinstance(value, dict):
+            self._dicts.append((value, dict(value)))
+            for each in value.values():
+                self.keep(each)
+
+    def bring_back(self) -> None:
+        for items, were in self._lists:
+            items[:] = were
+        for mapping, was in self._dicts:
+            mapping.clear()
+            mapping.update(was)
+        for tensor, values in self._tensors:
+            tensor.copy_(values)
 
 
 def _sum(value: Any) -> str:

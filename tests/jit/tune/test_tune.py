@@ -330,3 +330,63 @@ def test_json_of_something_else(model: nn.Module) -> None:
 )
 def test_the_relative_error(outputs: Any, reference: Any, expected: float) -> None:
     assert _tune.relative_error(outputs, reference) == expected
+
+
+class Moving(nn.Module):
+    """Its state moves with each call: a buffer that is assigned, a counter, a list, forces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("average", torch.zeros(4))
+        self.calls, self.past = 0, [torch.zeros(4)]
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.average = self.average * 0.5 + x.mean(0)
+        self.past.append(self.average * self.calls)
+        x = x.detach().requires_grad_()
+        (forces,) = torch.autograd.grad(self.layer(x).square().sum(), x)
+        return forces + torch.stack(self.past).sum(0)
+
+
+def test_a_model_whose_state_moves() -> None:
+    torch.manual_seed(0)
+    model, x = Moving().eval(), torch.randn(8, 4)
+    average, past = model.average, model.past
+    found = jit_amp.tune(model, (x,), dtype=torch.bfloat16, tolerance=0.1)
+    assert found.error <= 0.1
+    assert model.average is average and not average.any()
+    assert model.past is past and len(past) == 1 and not past[0].any()
+    assert model.calls == 0
+    with pytest.raises(RuntimeError, match="does not require grad"), torch.no_grad():
+        jit_amp.tune(model, (x,), dtype=torch.bfloat16)
+
+
+class Squares(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ x.t()
+
+
+class SharesSquares(nn.Module):
+    """The same module by two names, as scripting makes two of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = self.second = Squares()
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.first(x), self.second(x)
+
+
+def test_a_shared_module_stays_float32_by_all_its_names() -> None:
+    torch.manual_seed(0)
+    model, x = SharesSquares().eval(), torch.randn(8, 32)
+    found = jit_amp.tune(model, (x,), dtype=torch.bfloat16, tolerance=1e-4)
+    assert found.units == ("first",)
+    with torch.no_grad():
+        with found.apply(model):
+            expected = model(x)
+        for _ in range(3):
+            for a, b in zip(jit_amp.script(model, precision=found)(x), expected, strict=True):
+                assert a.dtype == b.dtype == torch.float32 and torch.equal(a, b)
