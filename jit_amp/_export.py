@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import keyword
 import re
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from torch.utils import _pytree as pytree
 from jit_amp import _C, _check, _kept
 from jit_amp._freeze import _misfit
 from jit_amp._holder import Holder
-from jit_amp._interpreter import Interpreter
+from jit_amp._interpreter import Interpreter, Raised
 from jit_amp._script import _scripted
 
 
@@ -52,8 +53,10 @@ def export(
         args: example arguments, as a tuple; tensors may stand in lists, tuples and dictionaries.
             Their dtypes and devices are the program's; values of other types are fixed.
         kwargs: example arguments by name.
-        dynamic_shapes: which sizes may change, as ``torch.export.export`` takes it. Without it, all
-            that the program does not fix may: a size that a loop is unrolled for is fixed.
+        dynamic_shapes: which sizes may change, as ``torch.export.export`` takes it; ``{}`` is none.
+            Without it, all that the program does not fix may: a size that a loop is unrolled for is
+            fixed. Where a program cannot be exported so, the first size of each tensor may change,
+            or none, and a warning says which.
         strict: as ``torch.export.export`` has it: whether the program is traced once more by
             TorchDynamo.
 
@@ -84,25 +87,22 @@ def export(
         formals = schema.arguments[1:] if scripted is not None else schema.arguments
         _check_arguments(formals, args, named)
         kept = set(model.state_dict()) if isinstance(model, nn.Module) else None
-        shapes = _all_free(args, named, formals) if dynamic_shapes is None else dynamic_shapes
 
         asks_small = False
 
-        def traced() -> ExportedProgram:
+        def traced(shapes: Any, is_bounded: bool) -> ExportedProgram:
             nonlocal asks_small
-            program = _Program(graph, scripted, formals, kept)
+            program = _Program(graph, scripted, formals, kept, is_bounded)
             found = torch.export.export(program, args, named, dynamic_shapes=shapes, strict=False)
             asks_small = program.interpreter.asks_small
             return found
 
         gradients = torch.set_grad_enabled(torch.is_grad_enabled())  # the program may switch it
         with fx_traceback.preserve_node_meta(), gradients:
-            if dynamic_shapes is None and _has_sizes_of_one((args, named)):
-                exported = _with_ones_free(traced)
+            if dynamic_shapes is None:
+                exported, shapes = _freest(traced, lambda: asks_small, args, named, formals)
             else:
-                exported = traced()
-                if dynamic_shapes is None and asks_small:
-                    exported = _with_ones_free(traced)
+                exported, shapes = traced(dynamic_shapes, False), dynamic_shapes
         if strict:
             exported = torch.export.export(
                 exported.module(), args, named, dynamic_shapes=shapes, strict=True
@@ -119,9 +119,11 @@ class _Program(nn.Module):
         module: ScriptModule | None,
         formals: list[Any],
         kept: set[str] | None,
+        is_bounded: bool,
     ) -> None:
         super().__init__()
-        run = self.interpreter = Interpreter(graph, Holder(self, module, graph, kept))
+        run = Interpreter(graph, Holder(self, module, graph, kept), is_bounded)
+        self.interpreter = run
         if module is not None:
             self.training = bool(getattr(module, "training", False))
         signature = _signature(formals)
@@ -170,29 +172,74 @@ def _as(kind: Any, value: Any) -> Any:
     return value
 
 
-def _has_sizes_of_one(values: Any) -> bool:
-    return any(isinstance(x, Tensor) and 1 in x.shape for x in pytree.tree_leaves(values))
+def _freest(
+    traced: Callable[[Any, bool], ExportedProgram],
+    asks_small: Callable[[], bool],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    formals: list[Any],
+) -> tuple[ExportedProgram, Any]:
+    """With all sizes free; where that cannot be exported with the first size of each tensor, or
+    with none. What is raised with all of them fixed is raised."""
+
+    def free(most: int) -> Any:
+        def of(value: Any) -> Any:
+            if not isinstance(value, Tensor):
+                return None
+            return {i: Dim.AUTO for i in range(min(most, value.dim()))}
+
+        return pytree.tree_map(of, given)
+
+    names = list(_signature(formals).parameters)
+    given = dict(zip(names, args, strict=False)) | kwargs
+    tensors = [x for x in pytree.tree_leaves(given) if isinstance(x, Tensor)]
+    has_ones = any(1 in x.shape for x in tensors)
+    for most in (max((x.dim() for x in tensors), default=0), 1):
+        shapes = free(most)
+        try:
+            exported = _with_ones_free(traced, shapes) if has_ones else traced(shapes, True)
+            if asks_small() and not has_ones:
+                exported = _with_ones_free(traced, shapes)
+        except Exception as error:  # of any class: by torch.export, about what it could not decide
+            if not _may_be_of_sizes(error):
+                raise
+            reason = error
+        else:
+            if most == 1 and any(x.dim() > 1 for x in tensors):
+                _tell("all sizes but the first of each tensor are", reason)
+            return exported, shapes
+    exported = traced(free(0), False)
+    _tell("all sizes are", reason)
+    return exported, free(0)
 
 
-def _with_ones_free(traced: Callable[[], ExportedProgram]) -> ExportedProgram:
+def _with_ones_free(traced: Callable[[Any, bool], ExportedProgram], shapes: Any) -> ExportedProgram:
     """torch.export takes a size of one in the example for fixed, and any other for at least two,
     unless it is told to reason without looking. Where the program needs to know, it is guarded."""
     try:
         with symbolic_shapes_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
-            return traced()
-    except Exception:  # of any class: by torch.export, about what it could not decide
-        return traced()
+            return traced(shapes, True)
+    except Exception as error:
+        if not _may_be_of_sizes(error):
+            raise
+        return traced(shapes, True)
 
 
-def _all_free(args: tuple[Any, ...], kwargs: dict[str, Any], formals: list[Any]) -> Any:
-    """Dim.AUTO for each size of each tensor."""
+def _may_be_of_sizes(error: Exception) -> bool:
+    """Whether it may go otherwise where sizes are numbers."""
+    if isinstance(error, _C.AutocastError):
+        return any(f"[JA{code}]" in str(error) for code in (501, 502, 504, 505))
+    return not isinstance(error, (Raised, MemoryError))
 
-    def free(value: Any) -> Any:
-        return {i: Dim.AUTO for i in range(value.dim())} if isinstance(value, Tensor) else None
 
-    names = list(_signature(formals).parameters)
-    given = dict(zip(names, args, strict=False)) | kwargs
-    return pytree.tree_map(free, given)
+def _tell(what: str, reason: Exception) -> None:
+    said = str(reason).removeprefix("jit_amp: ").strip().splitlines()
+    warnings.warn(
+        f"jit_amp.export: {what} fixed to the example's, as the program cannot be exported with "
+        f"more of them free ({said[0] if said else type(reason).__name__}): dynamic_shapes says "
+        "which you need",
+        stacklevel=4,
+    )
 
 
 def _program_of(model: Any) -> Any:

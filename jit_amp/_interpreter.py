@@ -11,8 +11,11 @@ operators mean stands in ``csrc/core/dialect.h``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NoReturn
 
 import torch
@@ -21,18 +24,38 @@ from torch.fx import traceback as fx_traceback
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.jit._script import RecursiveScriptClass
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._sympy.functions import FloorDiv
 
 from jit_amp import _C
 from jit_amp._holder import Holder
-from jit_amp._meanings import DTYPE_OF, FORMAT_OF, LAYOUT_OF, NUMBER_OF, OF_TENSORS, PLAIN, fixed
+from jit_amp._meanings import (
+    DTYPE_OF,
+    FORMAT_OF,
+    LAYOUT_OF,
+    NUMBER_OF,
+    OF_TENSORS,
+    PLAIN,
+    SYMBOLS,
+    fixed,
+)
 from jit_amp._small_sizes import COMPARISONS, depends_on_small_sizes
 
 Frame = dict[int, Any]  # values by their number in the graph
+# Of a size's expression, where sizes may be fixed instead. PyTorch takes minutes to reason about a
+# product of sizes that were divided twice, such as the number of windows of a Swin Transformer.
+LONGEST = 150  # parts
+DIVISIONS = 4  # in a product
+MOST_KNOWN = 64  # elements of a tensor
 MAX_STEPS = 200_000  # of a loop whose end depends on what is known when exporting
 
 
 class Raised(RuntimeError):
     """What the program itself raises for the given inputs."""
+
+
+class TooLong(RuntimeError):
+    """A size has become an expression that PyTorch would reason about for hours."""
 
 
 class Object:
@@ -71,6 +94,10 @@ class Step:
     inputs: list[int]
     outputs: list[int]
     takes_truth: bool = False
+    writes: bool = False
+    """Whether it writes to tensors."""
+    is_pure: bool = False
+    """Whether it is an operator of PyTorch's that gives the same for the same operands."""
     is_fixed: bool = False
     """Whether it reads what is there before any branch: attributes and constants."""
     trace: str = ""
@@ -94,25 +121,48 @@ class Code:
 
     def free(self) -> set[int]:
         """The values that it reads and that are not its own."""
-        read, own = set(self.results), set(self.parameters)
+        return self.read() - set(self.parameters)
+
+    def read(self) -> set[int]:
+        """The values that it reads and does not make."""
+        read, made = set(self.results), set[int]()
         for i, step in enumerate(self.steps):
             read.update(step.inputs)
-            own.update(step.outputs)
+            made.update(step.outputs)
             for block in self.blocks.get(i, ()):
                 read.update(block.free())
-        return read - own
+        return read - made
+
+
+@dataclass
+class Closed:
+    """The values that blocks read from outside, by number and flattened."""
+
+    numbers: list[int]
+    leaves: list[Any]
+    spec: Any
+
+    @property
+    def moved(self) -> list[int]:
+        return [i for i, leaf in enumerate(self.leaves) if _is_moved(leaf)]
+
+    @property
+    def operands(self) -> tuple[Any, ...]:
+        """What ``torch.cond`` and ``while_loop`` are told of; the rest is fixed."""
+        return tuple(self.leaves[i] for i in self.moved)
 
 
 class Interpreter:
-    """Runs the graph. ``holder`` has the tensors of the module and of the graph.
+    """Runs the graph. ``holder`` has the tensors of the module and of the graph. Where it is
+    bounded, sizes do not become expressions of any length: TooLong is raised.
 
     Attributes:
         asks_small: the program has compared sizes, and for a size of 0 or 1 the answer is another.
     """
 
-    def __init__(self, graph: torch._C.Graph, holder: Holder) -> None:
+    def __init__(self, graph: torch._C.Graph, holder: Holder, is_bounded: bool = False) -> None:
+        self.graph, self.holder, self.is_bounded = graph, holder, is_bounded
         self.asks_small = False
-        self.graph, self.holder = graph, holder
         self._graphs = [graph]  # nodes belong to their graph, and do not keep it
         self._last: Step | None = None
         self.code = self._compiled(graph)
@@ -122,6 +172,8 @@ class Interpreter:
         self._read: dict[str, torch._C.Node] = {}
         self._kept: dict[str, tuple[Any, Any]] = {}
         self._numbers: dict[int, tuple[Tensor, Any]] = {}
+        self._remainders: dict[Any, tuple[Any, int]] = {}
+        self._known: dict[int, tuple[Tensor, Tensor]] = {}
         self.holder.begin()
         values = [Submodule("")] if self.holder.module is not None else []
         frame: Frame = dict(zip(self.code.parameters, [*values, *arguments], strict=True))
@@ -165,40 +217,19 @@ class Interpreter:
         if text == "(no schema)":
             meaning = OF_TENSORS.get(node.kind()) or PLAIN.get(node.kind())
             return _plainly(meaning) if meaning else self._unknown(step)
-        schema = torch._C.parse_schema(text)
-        full = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
-        meaning = OF_TENSORS.get(full)
-        if meaning is None and not _has_tensors(schema):
-            meaning = PLAIN.get(full) or PLAIN.get(schema.name)
-        if meaning is not None:
-            compare = COMPARISONS.get(schema.name)
-            return self._comparison(meaning, compare) if compare else _plainly(meaning)
-        operator = _overload(schema)
-        if operator is None:
+        try:
+            runner, step.writes, step.is_pure = _runner(text)
+        except LookupError:  # a library that registers it may be loaded later
             return self._unknown(step)
-        formals = schema.arguments
-        found = ((i, _converter(formal)) for i, formal in enumerate(formals))
-        converts = [(i, convert) for i, convert in found if convert is not None]
-        positional = sum(not formal.kwarg_only for formal in formals)
-        names = [formal.name for formal in formals[positional:]]
-        keeps_results = not any(
-            isinstance(r.type, (torch.IntType, torch.FloatType)) for r in schema.returns
-        )
+        compare = COMPARISONS.get(node.kind())
+        return self._comparison(runner, compare) if compare else runner
 
-        def run(_: Frame, *operands: Any) -> Any:
-            given = list(operands)
-            for i, convert in converts:
-                given[i] = convert(given[i])
-            named = dict(zip(names, given[positional:], strict=True))
-            made = operator(*given[:positional], **named)
-            return made if keeps_results else _numbered(made)
-
-        return run
-
-    def _comparison(self, meaning: Any, compare: Callable[[Any, Any], bool]) -> Callable[..., Any]:
-        def run(_: Frame, a: Any, b: Any) -> Any:
+    def _comparison(
+        self, runner: Callable[..., Any], compare: Callable[[Any, Any], bool]
+    ) -> Callable[..., Any]:
+        def run(frame: Frame, a: Any, b: Any) -> Any:
             self.asks_small |= depends_on_small_sizes(compare, a, b)
-            return meaning(a, b)
+            return runner(frame, a, b)
 
         return run
 
@@ -232,7 +263,10 @@ class Interpreter:
                 fx_traceback.set_stack_trace([step.trace])
             try:
                 made = step.run(frame, *operands)
-            except (_C.AutocastError, Raised, MemoryError):
+                self._learn(step, operands, made)
+                if self.is_bounded and isinstance(made, (SymInt, Tensor, list)):
+                    _check_length(made)
+            except (_C.AutocastError, Raised, TooLong, MemoryError):
                 raise
             except Exception as error:
                 self._failed(step, error)
@@ -241,6 +275,49 @@ class Interpreter:
             elif step.outputs:
                 frame.update(zip(step.outputs, made, strict=True))
         return [frame[number] for number in code.results]
+
+    def _learn(self, step: Step, operands: list[Any], made: Any) -> None:
+        """The values of a few small tensors are known: those made of numbers, as how much a
+        detection model scales a picture of a fixed size. What torch.export looks on at has none."""
+        if step.node.kind() in ("aten::tensor", "aten::as_tensor"):
+            numbers = pytree.tree_leaves(operands[0])
+            if len(numbers) > MOST_KNOWN or any(type(x) not in _NUMBERS for x in numbers):
+                return
+            if isinstance(made, Tensor) and made.device.type == "cpu":
+                with _for_real():
+                    self._known[id(made)] = made, torch.tensor(operands[0], dtype=made.dtype)
+            return
+        if not self._known:
+            return
+        tensors = [x for x in pytree.tree_leaves(operands) if isinstance(x, Tensor)]
+        if step.writes and tensors:
+            written = {_storage(x) for x in tensors}
+            self._known = {
+                key: pair for key, pair in self._known.items() if _storage(pair[0]) not in written
+            }
+            return
+        if not step.is_pure or not tensors or any(self._real(x) is None for x in tensors):
+            return
+        is_known = not any(isinstance(x, SYMBOLS) for x in pytree.tree_leaves(operands))
+        results = pytree.tree_leaves(made)
+        if is_known and all(isinstance(x, Tensor) and _is_small(x) for x in results):
+            with _for_real():
+                given = pytree.tree_map_only(Tensor, self._real, operands)
+                real = pytree.tree_leaves(step.run({}, *given))
+            self._known.update(
+                {id(x): (x, y) for x, y in zip(results, real, strict=True) if x.dtype is y.dtype}
+            )
+
+    def _real(self, x: Tensor) -> Tensor | None:
+        """What it is, where that is known."""
+        if known := self._known.get(id(x)):
+            return known[1]
+        if known_number := self._numbers.get(id(x)):
+            tensor, number = known_number
+            if type(number) in _NUMBERS and tensor.device.type == "cpu":
+                with _for_real():
+                    return torch.tensor(number, dtype=tensor.dtype)
+        return None
 
     def _refuse(self, step: Step, code: int, arguments: list[str]) -> NoReturn:
         """At the step's line; or at the last one before it that a user wrote."""
@@ -333,6 +410,11 @@ class Interpreter:
                 if like and list(before.shape) == list(value.shape):
                     self.holder.assign(path, value)
                     return
+            if path in self._kept:
+                now = pytree.tree_flatten(value)
+                if _is_same(now, self._kept[path][1]):  # what it was
+                    self._kept[path] = value, now
+                    return
             if path in self._read or self.holder.is_tensor(path):
                 self._refuse(step, 503, [path])
             self._written[path] = value
@@ -380,6 +462,8 @@ class Interpreter:
         def run(_: Frame, x: Tensor, dim: Any, kind: Any) -> Any:
             if known := self._numbers.get(id(x)):
                 return known[1]
+            if (real := self._real(x)) is not None:
+                return real.tolist()
             self._refuse(step, 504, ["the values of a tensor as a list"])
 
         return run
@@ -402,7 +486,8 @@ class Interpreter:
                 return convert(x)
             if known := self._numbers.get(id(x)):
                 return convert(known[1])
-            return convert(x.item())
+            real = self._real(x)
+            return convert(x.item() if real is None else real.item())
 
         return run
 
@@ -427,6 +512,8 @@ class Interpreter:
                 return plain(x)
             if known := self._numbers.get(id(x)):
                 return bool(known[1])
+            if (real := self._real(x)) is not None:
+                return bool(real)
             constant = getattr(x, "constant", None)
             return bool(constant) if constant is not None else Truth(x)
 
@@ -442,6 +529,46 @@ class Interpreter:
             if isinstance(x, Truth) and isinstance(x.of, Tensor):
                 return Truth(torch.ops.aten.logical_not.default(x.of))
             return plain(x.of if isinstance(x, Truth) else x)
+
+        return run
+
+    def _aten_remainder(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        """Of a size by division, which PyTorch simplifies: padding to a multiple makes of sizes
+        ``size + (b - size % b) % b``."""
+        plain = self._operator(step)
+
+        def run(frame: Frame, a: Any, b: Any) -> Any:
+            if not (isinstance(a, SymInt) and type(b) is int and b > 0):
+                return plain(frame, a, b)
+            result = a - b * (a // b)
+            if isinstance(result, SymInt):
+                self._remainders[result.node.expr] = (a, b)
+            return result
+
+        return run
+
+    def _compared(self, step: Step) -> Callable[..., Any]:
+        """``size % b == 0`` says more of a size than the division does."""
+        plain = self._operator(step)
+
+        def run(frame: Frame, a: Any, b: Any) -> Any:
+            if isinstance(a, SymInt) and type(b) is int and a.node.expr in self._remainders:
+                of, by = self._remainders[a.node.expr]
+                a = of % by
+            return plain(frame, a, b)
+
+        return run
+
+    def _aten_eq(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        return self._compared(step)
+
+    def _aten_ne(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        return self._compared(step)
+
+    def _aten__pack_padded_sequence(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        def run(*_: Any) -> NoReturn:
+            reason = " (how long the sequences are is known at run time only)"
+            self._refuse(step, 505, [step.node.kind(), reason])
 
         return run
 
@@ -489,7 +616,12 @@ class Interpreter:
             turn = 0
             if isinstance(most, SymInt):
                 most = self._decided(step, most, int)
-            while turn < most and self._decided(step, goes_on, bool):
+            while turn < most:
+                if isinstance(goes_on, Truth) and most >= _WITHOUT_END:
+                    values = self._while(step, frame, body, goes_on.of, values)
+                    break
+                if not self._decided(step, goes_on, bool):
+                    break
                 if turn == MAX_STEPS:
                     self._refuse(step, 502, [])
                 frame.update(zip(body.parameters, [turn, *values], strict=True))
@@ -498,6 +630,47 @@ class Interpreter:
             return values[0] if len(values) == 1 else values
 
         return run
+
+    def _while(
+        self, step: Step, frame: Frame, body: Code, goes_on: Any, carried: list[Any]
+    ) -> list[Any]:
+        """``torch.while_loop``, of tensors that keep their sizes and dtypes."""
+        closed = self._closed(frame, [body])
+        leaves, spec = pytree.tree_flatten(carried)
+        tensors = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        if body.parameters[0] in body.read() or not isinstance(goes_on, Tensor):
+            self._refuse(step, 502, [])
+
+        def ask(condition: Tensor, *_: Any) -> Tensor:
+            return condition.clone()
+
+        def turn(_: Tensor, *operands: Any) -> tuple[Any, ...]:
+            own = list(leaves)
+            for i, operand in zip(tensors, operands[: len(tensors)], strict=True):
+                own[i] = operand
+            before = pytree.tree_unflatten(own, spec)
+            values = self._run_closed(body, closed, operands[len(tensors) :], [0, *before], True)
+            condition, after = values[0], pytree.tree_flatten(values[1:])
+            if not _is_alike((own, spec), after):
+                raise TypeError("a number or a list that it carries changes")
+            if not isinstance(condition, Truth) or not isinstance(condition.of, Tensor):
+                raise TypeError("its condition is no tensor")
+            moved = [_as_condition(condition.of), *(after[0][i] for i in tensors)]
+            return _without_aliases(moved, operands)
+
+        given = (_as_condition(goes_on), *(leaves[i] for i in tensors))
+        try:
+            made = torch.ops.higher_order.while_loop(
+                ask, turn, _without_aliases(given, given), closed.operands
+            )
+        except (_C.AutocastError, Raised, TooLong, MemoryError):
+            raise
+        except Exception:  # of any class: by torch.export, about what the loop carries
+            self._refuse(step, 502, [])
+        for i, value in zip(tensors, made[1:], strict=True):
+            leaves[i] = value
+        values: list[Any] = pytree.tree_unflatten(leaves, spec)
+        return values
 
     def _decided(self, step: Step, value: Any, kind: type) -> Any:
         """A number that a loop needs. A size becomes fixed by it."""
@@ -551,8 +724,8 @@ class Interpreter:
             check: Any = torch._check
             check(condition if holds else PLAIN["aten::__not__"](condition), lambda: message)
 
-    def _cond(self, step: Step, frame: Frame, condition: Any, blocks: list[Code]) -> list[Any]:
-        """``torch.cond``: what both sides read are its operands."""
+    def _closed(self, frame: Frame, blocks: list[Code]) -> Closed:
+        """What the blocks read, by value."""
         outer: Frame = {}
         for block in blocks:
             outer.update({number: frame[number] for number in block.free() if number in frame})
@@ -562,49 +735,55 @@ class Interpreter:
                     outer[inner.outputs[0]] = inner.run(
                         frame, *(outer[number] for number in inner.inputs)
                     )
-        leaves, spec = pytree.tree_flatten(outer)
-        moved = [i for i, leaf in enumerate(leaves) if isinstance(leaf, (Tensor, SymInt))]
+        return Closed(list(outer), *pytree.tree_flatten(outer))
+
+    def _run_closed(
+        self,
+        block: Code,
+        closed: Closed,
+        operands: Sequence[Any],
+        parameters: Sequence[Any] = (),
+        keeps_truth: bool = False,
+    ) -> list[Any]:
+        """Runs the block on what stands for the closed values that are moved. It may change nothing
+        outside."""
+        own = list(closed.leaves)
+        for i, operand in zip(closed.moved, operands, strict=True):
+            own[i] = operand
+        before = (dict(self._written), dict(self._kept), dict(self._numbers))
+        inside: Frame = pytree.tree_unflatten(own, closed.spec)
+        inside.update(zip(block.parameters, parameters, strict=True))
+        values = self._run(block, inside, fixed=True)
+        if self._written != before[0]:
+            raise TypeError("a side writes to an attribute")
+        self._written, self._kept, self._numbers = before
+        after = pytree.tree_flatten({number: inside[number] for number in closed.numbers})
+        if not _is_same(after, (own, closed.spec)):
+            raise TypeError("a side changes a list or dictionary")
+        if keeps_truth:
+            return values
+        return [self._forced(v) if isinstance(v, Truth) else v for v in values]
+
+    def _cond(self, step: Step, frame: Frame, condition: Any, blocks: list[Code]) -> list[Any]:
+        """``torch.cond``: what both sides read are its operands."""
+        closed = self._closed(frame, blocks)
         if isinstance(condition, Tensor):
-            if condition.numel() != 1:
-                raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
-            condition = condition.reshape(())
-            if condition.dtype is not torch.bool:
-                condition = torch.ops.aten.ne.Scalar(condition, 0)
+            condition = _as_condition(condition)
         shapes: list[tuple[Any, list[Any]]] = []
 
         def side(block: Code) -> Callable[..., Any]:
             def run(*operands: Any) -> tuple[Any, ...]:
-                own = list(leaves)
-                for i, operand in zip(moved, operands, strict=True):
-                    own[i] = operand
-                before = (dict(self._written), dict(self._kept), dict(self._numbers))
-                inside: Frame = pytree.tree_unflatten(own, spec)
-                values = self._run(block, inside, fixed=True)
-                if self._written != before[0]:
-                    raise TypeError("a side writes to an attribute")
-                self._written, self._kept, self._numbers = before
-                after, of_after = pytree.tree_flatten({number: inside[number] for number in outer})
-                if not _is_same((after, of_after), (own, spec)):
-                    raise TypeError("a side changes a list or dictionary")
-                values = [self._forced(v) if isinstance(v, Truth) else v for v in values]
-                results, of = pytree.tree_flatten(values)
+                results, of = pytree.tree_flatten(self._run_closed(block, closed, operands))
                 shapes.append((of, [_MOVED if _is_moved(r) else r for r in results]))
-                storages = {_storage(o) for o in operands if isinstance(o, Tensor)}
-                return tuple(
-                    torch.ops.aten.clone.default(r)
-                    if isinstance(r, Tensor) and _storage(r) in storages
-                    else r
-                    for r in results
-                    if _is_moved(r)
-                )
+                return _without_aliases([r for r in results if _is_moved(r)], operands)
 
             return run
 
         try:
             made = torch.ops.higher_order.cond(
-                condition, side(blocks[0]), side(blocks[1]), tuple(leaves[i] for i in moved)
+                condition, side(blocks[0]), side(blocks[1]), closed.operands
             )
-        except (_C.AutocastError, Raised, MemoryError):
+        except (_C.AutocastError, Raised, TooLong, MemoryError):
             raise
         except Exception as error:
             said = str(error).strip().splitlines() or [""]
@@ -707,6 +886,84 @@ _UNSUPPORTED = (
 )
 
 
+@cache
+def _runner(text: str) -> tuple[Callable[..., Any], bool, bool]:
+    """What runs the operator of the schema, and whether it writes to tensors and is pure. Raises
+    LookupError where there is none."""
+    schema = torch._C.parse_schema(text)
+    full = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
+    meaning = OF_TENSORS.get(full)
+    if meaning is None and not _has_tensors(schema):
+        meaning = PLAIN.get(full) or PLAIN.get(schema.name)
+    writes = bool(schema.is_mutable) and _has_tensors(schema)
+    if meaning is not None:
+        return _plainly(meaning), writes, full in _PURE
+    operator = _overload(schema)
+    if operator is None:
+        raise LookupError(full)
+    formals = schema.arguments
+    found = ((i, _converter(formal)) for i, formal in enumerate(formals))
+    converts = [(i, convert) for i, convert in found if convert is not None]
+    positional = sum(not formal.kwarg_only for formal in formals)
+    formal_names = [formal.name for formal in formals]
+    names = formal_names[positional:]
+    is_conversion = full in ("aten::to.device", "aten::to.dtype", "aten::to.dtype_layout")
+    keeps_results = not any(
+        isinstance(r.type, (torch.IntType, torch.FloatType)) for r in schema.returns
+    )
+
+    def run(_: Frame, *operands: Any) -> Any:
+        given = list(operands)
+        for i, convert in converts:
+            given[i] = convert(given[i])
+        named = dict(zip(names, given[positional:], strict=True))
+        if is_conversion and _is_as_asked(given[0], dict(zip(formal_names, given, strict=True))):
+            return given[0]
+        made = operator(*given[:positional], **named)
+        return made if keeps_results else _numbered(made)
+
+    is_pure = not schema.is_mutable and torch.Tag.nondeterministic_seeded not in operator.tags
+    return run, writes, is_pure
+
+
+def _check_length(made: Any) -> None:
+    sizes = made.shape if isinstance(made, Tensor) else made if isinstance(made, list) else [made]
+    for size in sizes:
+        if isinstance(size, SymInt):
+            expression = size.node.expr
+            parts = 0
+            waiting = [expression]
+            while waiting and parts <= LONGEST:
+                waiting.extend(waiting.pop().args)
+                parts += 1
+            if parts > LONGEST or (expression.is_Mul and expression.count(FloorDiv) >= DIVISIONS):
+                raise TooLong("a size becomes an expression too long to reason about")
+
+
+def _is_as_asked(x: Tensor, asked: dict[str, Any]) -> bool:
+    """Whether ``x.to(...)`` is x, as it is in eager where nothing is to be converted."""
+    plain = asked.get("layout") is None and asked.get("pin_memory") is None
+    return (
+        plain
+        and not asked.get("copy")
+        and asked.get("memory_format") is None
+        and asked.get("dtype") in (None, x.dtype)
+        and asked.get("device") in (None, x.device)
+    )
+
+
+@contextmanager
+def _for_real() -> Iterator[None]:
+    """Where torch.export does not look on."""
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        yield
+
+
+def _is_small(x: Tensor) -> bool:
+    sizes = [size for size in x.shape if not isinstance(size, SymInt)]
+    return len(sizes) == x.dim() and x.device.type == "cpu" and math.prod(sizes) <= MOST_KNOWN
+
+
 def _nothing(*_: Any) -> None:
     return None
 
@@ -766,7 +1023,10 @@ def _is_of(value: Any, kind: Any) -> bool:
     return name in plain and isinstance(value, plain[name])  # type: ignore[arg-type]
 
 
+_NUMBERS = (int, float, bool)
+_PURE = ("aten::to.prim_Device", "aten::to.prim_dtype", "aten::to.prim_other")
 _MOVED = object()
+_WITHOUT_END = 2**62  # turns: of a while loop
 
 
 def _is_moved(value: Any) -> bool:
@@ -779,6 +1039,30 @@ def _is_same(a: tuple[list[Any], Any], b: tuple[list[Any], Any]) -> bool:
     return a[1] == b[1] and all(
         x is y or (not isinstance(x, Tensor) and not isinstance(y, Tensor) and x == y)
         for x, y in zip(a[0], b[0], strict=True)
+    )
+
+
+def _is_alike(a: tuple[list[Any], Any], b: tuple[list[Any], Any]) -> bool:
+    """Whether two flattened values have tensors at the same places and equal numbers."""
+    return a[1] == b[1] and all(
+        isinstance(y, Tensor) if isinstance(x, Tensor) else type(x) is type(y) and x == y
+        for x, y in zip(a[0], b[0], strict=True)
+    )
+
+
+def _as_condition(x: Tensor) -> Tensor:
+    if x.numel() != 1:
+        raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
+    x = x.reshape(())
+    return x if x.dtype is torch.bool else torch.ops.aten.ne.Scalar(x, 0)
+
+
+def _without_aliases(values: Sequence[Any], operands: Sequence[Any]) -> tuple[Any, ...]:
+    """With copies in place of tensors that share memory with an operand."""
+    storages = {_storage(x) for x in operands if isinstance(x, Tensor)}
+    return tuple(
+        torch.ops.aten.clone.default(x) if isinstance(x, Tensor) and _storage(x) in storages else x
+        for x in values
     )
 
 

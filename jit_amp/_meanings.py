@@ -69,6 +69,8 @@ def _has_symbols(data: Any) -> bool:
 
 
 def _to(x: Tensor, dtype: Any, device: Any, non_blocking: bool, copy: bool) -> Tensor:
+    if not copy and dtype_of(dtype) in (None, x.dtype) and device in (None, x.device):
+        return x  # as in eager
     return x.to(device=device, dtype=dtype_of(dtype), non_blocking=non_blocking, copy=copy)
 
 

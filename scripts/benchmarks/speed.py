@@ -167,6 +167,18 @@ def graphed(model: nn.Module, x: Tensor, under: Under) -> Run:
     return replay
 
 
+def packaged(model: nn.Module, x: Tensor, under: Under) -> Run:
+    """The exported program, compiled by AOTInductor, for this size."""
+    program = jit_amp.export(under.autocast(model), (x,), dynamic_shapes={})
+    with tempfile.TemporaryDirectory() as folder:
+        package = torch._inductor.aoti_compile_and_package(
+            program,
+            package_path=f"{folder}/model.pt2",
+            inductor_configs={"freezing": True},
+        )
+        return warmed(torch._inductor.aoti_load_package(package), x)
+
+
 EAGER, OURS = "eager autocast", "jit_amp.freeze, oneDNN"
 FORMS: dict[str, Callable[[nn.Module, Tensor, Under], Run]] = {
     EAGER: eager,
@@ -179,6 +191,7 @@ FORMS: dict[str, Callable[[nn.Module, Tensor, Under], Run]] = {
     "pure, freeze": pure,
     "pure, freeze, oneDNN": pure_fused,
     "torch.compile, freezing": compiled,
+    "jit_amp.export, AOTInductor": packaged,
 }
 ON_A_GPU = {"jit_amp.freeze, CUDA graph": graphed}
 LIMIT = "matrix rate"

@@ -2,8 +2,9 @@
 
     artefacts.py FOLDER
 
-Of each model and dtype MODEL-DTYPE.pt is the artefact, and MODEL-DTYPE.io what it was called with
-and gave, with eager's result. Eager, or the artefact, is None where this machine cannot run it.
+Of each model and dtype MODEL-DTYPE.pt is the artefact, MODEL-DTYPE.pt2 the same as a program of
+torch.export, and MODEL-DTYPE.io what it was called with and gave, with eager's result. Eager, or
+the artefact, is None where this machine cannot run it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ def main(folder: str) -> None:
                 model, x = scoped(name, dtype)
                 frozen = jit_amp.freeze(model, example_inputs=(x,))
                 torch.jit.save(frozen, f"{folder}/{name}-{dtype}.pt")
+                program = jit_amp.export(frozen, (x,))
+                torch.export.save(program, f"{folder}/{name}-{dtype}.pt2")
                 found = (x, attempt(frozen, x), attempt(model, x), model.model(x))
                 torch.save(found, f"{folder}/{name}-{dtype}.io")
 

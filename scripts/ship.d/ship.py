@@ -35,7 +35,12 @@ def of_one_engine(folder: Path, engine: str) -> None:
     import torch
     from engines.common import Refused
 
-    routes = importlib.import_module(f"engines.{engine}").ROUTES
+    try:
+        routes = importlib.import_module(f"engines.{engine}").ROUTES
+    except ModuleNotFoundError as error:
+        says = f"skipped: {error.name} is not installed"
+        print(json.dumps(without_model(engine, is_right=True, says=says)))
+        return
     for file in sorted(folder.glob("*.pt")):
         x, given, _, full = torch.load(file.with_suffix(".io"))
         model, dtype = file.stem.split("-")
@@ -55,6 +60,13 @@ def of_one_engine(folder: Path, engine: str) -> None:
                 row |= judged(result, given, full)
             print(json.dumps(row), flush=True)
     assert "jit_amp" not in sys.modules
+
+
+def without_model(engine: str, is_right: bool, says: str) -> dict[str, Any]:
+    return {
+        **{"engine": engine, "route": "", "model": "", "dtype": ""},
+        **{"is_right": is_right, "says": says},
+    }
 
 
 def judged(result: Any, given: Any, full: Any) -> dict[str, Any]:
@@ -93,8 +105,7 @@ def main(folder: Path, engines: list[str]) -> int:
         rows += [json.loads(line) for line in ran.stdout.splitlines()]
         if ran.returncode:
             says = f"stopped with {ran.returncode}: {folder / engine}.log"
-            rows.append(dict.fromkeys(("route", "model", "dtype"), "") | {"engine": engine}
-                        | {"is_right": False, "says": says})  # fmt: skip
+            rows.append(without_model(engine, is_right=False, says=says))
     print(f"{'engine':<34}{'model':<8}{'dtype':<10}")
     for row in rows:
         name = f"{row['engine']}, {row['route']}".removesuffix(", ")

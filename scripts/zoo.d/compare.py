@@ -96,7 +96,8 @@ def compare(
     except Exception as error:
         raise Skip(f"torch.jit: {cause_of(error)}") from error
     elements = sum(t.numel() for t in (*eager.parameters(), *eager.buffers()))
-    with Stock(model.extensions) as stock:
+    needs_stock = set(columns) != {"export"}
+    with Stock(model.extensions) if needs_stock else nullcontext() as stock:
         comparison = _Comparison(model, eager, plain, calls, stock)
         report("doing", "in process")
         try:
@@ -188,7 +189,7 @@ class InScope(nn.Module):
 
 class _Comparison:
     def __init__(
-        self, model: Model, eager: nn.Module, plain: Any, calls: list[Call], stock: Stock
+        self, model: Model, eager: nn.Module, plain: Any, calls: list[Call], stock: Stock | None
     ) -> None:
         self.model, self.eager, self.plain, self.calls = model, eager, plain, calls
         self.stock = stock
@@ -349,6 +350,7 @@ class _Comparison:
             yield from self._misses("lite", lite, calls, exact, times=1)
 
     def _elsewhere(self, module: Any) -> Run:
+        assert self.stock is not None
         return functools.partial(self.stock.call, self.stock.load(module.save_to_buffer()))
 
     def _misses(

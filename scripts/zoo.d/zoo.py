@@ -6,6 +6,7 @@ import argparse
 import json
 import multiprocessing
 import resource
+import signal
 import sys
 import time
 import warnings
@@ -58,11 +59,17 @@ class Row:
 
 
 def work(
-    model: Model, pipe: Connection, memory: int, forms: list[str] | None, with_rivals: bool
+    model: Model,
+    pipe: Connection,
+    memory: int,
+    seconds: int,
+    forms: list[str] | None,
+    with_rivals: bool,
 ) -> None:
     """The process of one model."""
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     torch.set_num_threads(1)
     try:
         compare(model, lambda k, v: pipe.send((k, v)), forms or COLUMNS, with_rivals)
@@ -81,12 +88,15 @@ class Running:
         self.pipe, theirs = multiprocessing.Pipe(duplex=False)
         self.process = multiprocessing.get_context("fork").Process(
             target=work,
-            args=(model, theirs, int(options.memory * 2**30), options.form, options.rivals),
+            args=(
+                *(model, theirs, int(options.memory * 2**30), options.seconds),
+                *(options.form, options.rivals),
+            ),
         )
         self.process.start()
         theirs.close()
         self.start = time.monotonic()
-        self.end = self.start + options.seconds
+        self.end = self.start + 20 * options.seconds
         self.done = False
 
     def read(self) -> bool:
@@ -103,7 +113,8 @@ class Running:
         except EOFError:
             self.process.join()
             if not self.done:
-                self.row.ended(f"ended with {self.process.exitcode}")
+                code = self.process.exitcode or 0
+                self.row.ended("time limit" if -code == signal.SIGXCPU else f"ended with {code}")
             return self.over()
         if time.monotonic() > self.end:
             self.process.kill()
@@ -118,8 +129,17 @@ class Running:
         return True
 
 
+def logged(options: argparse.Namespace) -> list[Row]:
+    """What earlier runs have left in the log."""
+    lines = options.log.read_text().splitlines() if options.log and options.log.exists() else []
+    return [Row(**json.loads(line)) for line in lines]
+
+
 def run(models: list[Model], options: argparse.Namespace) -> list[Row]:
-    waiting, running, rows = models[::-1], [], []
+    known = {(row.library, row.name): row for row in logged(options)}
+    rows = [known[key] for model in models if (key := (model.library, model.name)) in known]
+    waiting = [model for model in models[::-1] if (model.library, model.name) not in known]
+    running: list[Running] = []
     while waiting or running:
         while waiting and len(running) < options.jobs:
             running.append(Running(waiting.pop(), options))
@@ -127,6 +147,9 @@ def run(models: list[Model], options: argparse.Namespace) -> list[Row]:
         for one in [one for one in running if one.read()]:
             running.remove(one)
             rows.append(one.row)
+            if options.log:
+                with options.log.open("a") as log:
+                    log.write(json.dumps(asdict(one.row)) + "\n")
             print(f"[{len(rows)}/{len(models)}] {line(one.row)}", file=sys.stderr, flush=True)
     order = {(model.library, model.name): i for i, model in enumerate(models)}
     return sorted(rows, key=lambda row: order[row.library, row.name])
@@ -249,7 +272,10 @@ def main() -> int:
     parser.add_argument("--limit", type=int, metavar="N", help="the first N of each library")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--json", type=Path, metavar="PATH", help="writes everything known there")
-    parser.add_argument("--seconds", type=float, default=900, help="time limit of a model")
+    parser.add_argument(
+        "--log", type=Path, metavar="PATH", help="adds each model there; those there are not run"
+    )
+    parser.add_argument("--seconds", type=int, default=900, help="processor time of a model")
     parser.add_argument("--memory", type=float, default=14, metavar="GIB", help="limit of a model")
     options = parser.parse_args()
     chosen = options.library or ["all"]

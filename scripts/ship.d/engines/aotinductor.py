@@ -25,7 +25,7 @@ PACKAGES: dict[Path, Path] = {}
 def package(artefact: Any, x: Tensor, work: Path) -> Path:
     if work not in PACKAGES:
         path = torch._inductor.aoti_compile_and_package(
-            exported(artefact, x),
+            exported(work),
             package_path=str(work / "model.pt2"),
             inductor_configs={"aot_inductor.check_lowerbound": False},
         )

@@ -25,7 +25,7 @@ def convert(artefact: Any, x: Tensor, work: Path) -> str:
     if work.name.endswith("-bfloat16"):
         raise Refused("Core ML has no bfloat16")
     logging.getLogger("coremltools").setLevel(logging.ERROR)
-    program = exported(artefact, x)
+    program = exported(work)
     expected = Counter(
         (LAYERS[kind], NAMES[node.meta["val"].dtype])
         for node in program.graph.nodes

@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def run(artefact: Any, x: Tensor, work: Path, partitioner: list[Any]) -> Tensor:
-    edge = to_edge_transform_and_lower(exported(artefact, x), partitioner=partitioner)
+    edge = to_edge_transform_and_lower(exported(work), partitioner=partitioner)
     (work / "model.pte").write_bytes(edge.to_executorch().buffer)
     program = Runtime.get().load_program(work / "model.pte")
     return program.load_method("forward").execute([x])[0]

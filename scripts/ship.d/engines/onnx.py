@@ -79,7 +79,7 @@ def from_torchscript(artefact: Any, x: Tensor, work: Path) -> Tensor:
 
 def from_export(artefact: Any, x: Tensor, work: Path) -> Tensor:
     check(artefact, work)
-    program = exported(artefact, x)
+    program = exported(work)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(program, (), work / "export.onnx", dynamo=True, verbose=False)

@@ -64,7 +64,8 @@ def test_a_compiled_package_runs_in_python_and_in_cpp(tmp_path: Path) -> None:
     """One model of those that scripts/ship takes: it compiles for a while."""
     routes = importlib.import_module("engines.aotinductor").ROUTES
     artefact, x = frozen("MLP", "bfloat16")
-    (work := tmp_path / "MLP").mkdir()
+    (work := tmp_path / "aotinductor" / "MLP-bfloat16").mkdir(parents=True)
+    torch.export.save(jit_amp.export(artefact, (x,)), tmp_path / "MLP-bfloat16.pt2")
     results = [run(artefact, x, work) for run in routes.values()]
     assert len(results) == 2
     for result in results:
@@ -77,13 +78,18 @@ def test_a_compiled_package_runs_in_python_and_in_cpp(tmp_path: Path) -> None:
 @torch.no_grad()
 def test_torch_export_keeps_what_the_check_says(model: str, dtype: str) -> None:
     artefact, x = frozen(model, dtype)
-    program = TS2EPConverter(artefact, (x,)).convert().module()
-    assert_same(program(x), artefact(x), "exported")
-    for other in (torch.float64, torch.bfloat16, torch.float16):
-        with pytest.raises(RuntimeError, match="dtype mismatch"):
-            program(x.to(other))
-        with pytest.raises((RuntimeError, torch.jit.Error)):
-            TS2EPConverter(artefact, (x.to(other),)).convert()
+    ways = {
+        "jit_amp.export": lambda given: jit_amp.export(artefact, (given,)),
+        "the converter": lambda given: TS2EPConverter(artefact, (given,)).convert(),
+    }
+    for name, way in ways.items():
+        program = way(x).module()
+        assert_same(program(x), artefact(x), name)
+        for other in (torch.float64, torch.bfloat16, torch.float16):
+            with pytest.raises(RuntimeError, match="dtype mismatch"):
+                program(x.to(other))
+            with pytest.raises((RuntimeError, torch.jit.Error)):
+                way(x.to(other))
 
 
 @torch.no_grad()

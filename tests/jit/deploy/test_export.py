@@ -137,6 +137,19 @@ class Writes(nn.Module):
         return y, self.mean + self.last_size
 
 
+class Same(nn.Module):
+    """Writes to an attribute what it is, as torchvision's anchors are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.anchors = [torch.ones(2, 4), torch.full((1, 4), 2.0)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.anchors = [each.to(dtype=x.dtype, device=x.device) for each in self.anchors]
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return x @ torch.cat([each.t() for each in self.anchors], 1)
+
+
 class Tasks(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -159,6 +172,66 @@ class NoGrad(nn.Module):
         return y
 
 
+class Padded(nn.Module):
+    """To a multiple, and cropped again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.up = nn.Conv2d(3, 4, 4, 4), nn.ConvTranspose2d(4, 3, 4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        height, width = x.size(2), x.size(3)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = torch.nn.functional.pad(x, (0, (4 - width % 4) % 4, 0, -height % 4))
+            return self.up(self.down(y))[:, :, :height, :width]
+
+
+class Windows(nn.Module):
+    """As a Swin Transformer does: windows of a picture that is padded to fit them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, height, width, channels = x.size(0), x.size(1) // 2, x.size(2) // 2, x.size(3)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            x = torch.nn.functional.pad(
+                x[:, :height, :width], (0, 0, 0, (3 - width % 3) % 3, 0, -height % 3)
+            )
+            high, wide = x.size(1) // 3, x.size(2) // 3
+            y = x.view(batch, high, 3, wide, 3, channels).transpose(2, 3)
+            return self.linear(y.reshape(batch * high * wide, 9, channels))
+
+
+class Until(nn.Module):
+    """A loop until tensors have some value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y, total = torch.tanh(self.linear(x)), torch.zeros(())
+            while bool(total < 3):
+                y = torch.tanh(self.linear(y)) + (y @ y.t()).sum()
+                total = total + y.float().abs().mean() + 0.1
+        return x, y, total
+
+
+class Count(nn.Module):
+    """Branches on how many boxes are kept."""
+
+    def forward(self, boxes: Tensor, scores: Tensor) -> Tensor:
+        kept = boxes[scores > 0.5]
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = torch.zeros(4, 4, dtype=torch.bfloat16)
+            if kept.size(0) > 2:
+                found = kept.t() @ kept
+        return found.float() + 1
+
+
 x4 = torch.randn(3, 4)
 CASES: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {
     "conv": (Conv, [(torch.randn(2, 3, 8, 8),), (torch.randn(5, 3, 9, 12),)]),
@@ -178,8 +251,15 @@ CASES: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {
             (torch.randn(3, 4), torch.zeros(3)),
         ],
     ),
+    "count": (
+        Count,
+        [(torch.randn(n, 4), torch.linspace(0, 1, n)) for n in (6, 8, 3)],
+    ),
+    "until": (Until, [(torch.randn(n, 4),) for n in (2, 4)]),
+    "padded": (Padded, [(torch.randn(2, 3, 17, 30),), (torch.randn(3, 3, 19, 26),)]),
     "branches": (Branches, [(x4.abs(),), (-x4.abs().clamp(max=0.9),), (-5 * x4.abs() - 1,)]),
     "writes": (Writes, [(x4,), (torch.randn(5, 4),)]),
+    "same": (Same, [(x4,), (torch.randn(5, 4),)]),
     "tasks": (Tasks, [(x4,), (torch.randn(5, 4),)]),
     "no_grad": (NoGrad, [(x4,), (torch.randn(5, 4),)]),
 }
@@ -365,6 +445,38 @@ def test_a_size_of_one_in_the_example_stays_free() -> None:
             assert_same(program.module()(x), model(x), str(size))
 
 
+class Scaled(nn.Module):
+    """As detection models do: a picture is scaled to a size that is computed from its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        side = torch.min(torch.tensor(x.shape[-2:])).to(torch.float32)
+        factor = float((12.0 / side).item())
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = torch.nn.functional.interpolate(x, scale_factor=factor, mode="nearest")
+            if y.size(2) % 2 == 0:
+                y = y @ y.transpose(2, 3)
+        return y
+
+
+def test_sizes_are_fixed_where_nothing_else_can_be_exported() -> None:
+    model, x = Scaled(), torch.randn(2, 3, 8, 9)
+    with pytest.warns(UserWarning, match="fixed to the example's.*dynamic_shapes says"):
+        program = jit_amp.export(model, (x,)).module()
+    assert_same(program(x), model(x), "result")
+    with pytest.raises(Exception, match=r"(?i)guard|expected"):
+        program(torch.randn(2, 3, 9, 9))
+
+
+def test_the_batch_stays_free_where_sizes_become_too_long() -> None:
+    """PyTorch reasons for minutes about the number of windows of a picture of any size."""
+    model = Windows().eval()
+    with pytest.warns(UserWarning, match="all sizes but the first of each tensor are fixed"):
+        program = jit_amp.export(model, (torch.randn(2, 17, 31, 4),))
+    x = torch.randn(5, 17, 31, 4)
+    with torch.no_grad():
+        assert_same(program.module()(x), model(x), "result")
+
+
 def test_strict() -> None:
     model, [first, second] = Conv().eval(), CASES["conv"][1]
     program = jit_amp.export(model, first, strict=True)
@@ -385,11 +497,13 @@ def test_operators_have_the_lines_of_the_program() -> None:
 
 
 LOST = """
+from typing import Dict, List
+
 import torch
 from torch import Tensor, nn
 
 
-class Lost(nn.Module):
+class Picture(nn.Module):
     def __init__(self):
         super().__init__()
         self.conv, self.head = nn.Conv2d(3, 4, 3), nn.Linear(4, 5)
@@ -405,31 +519,81 @@ class Lost(nn.Module):
             return {"y": self.head(y), "calls": self.calls + 0}
 
 
+class Sequence(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.head = nn.GRU(4, 6, batch_first=True), nn.Linear(6, 6)
+
+    def forward(self, xs: Dict[str, Tensor]):
+        found: List[Tensor] = []
+        for x in xs.values():
+            y = self.rnn(x)[0]
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                y = self.head(y)
+                with torch.autocast("cpu", enabled=False):
+                    y = torch.softmax(y.float() @ y.float().transpose(1, 2), -1)
+            found.append(y)
+        return {"first": found[0], "last": found[-1]}
+
+
+class Decoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.cell = nn.Embedding(9, 8), nn.LSTMCell(8, 8)
+        self.head = nn.Linear(8, 9)
+
+    def forward(self, source: Tensor):
+        token = source[:, 0]
+        h, c = torch.zeros(source.size(0), 8), torch.zeros(source.size(0), 8)
+        found = [token]
+        scores = torch.zeros(0)
+        for _ in range(2):
+            h, c = self.cell(self.embedding(token), (h, c))
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                scores = self.head(h)
+            if bool((token == 0).all()):
+                token = token + 1
+            else:
+                token = scores.argmax(-1)
+            found.append(token)
+        return {"found": torch.stack(found, 1), "scores": scores}
+
+
 torch.manual_seed(0)
-model, x = Lost().eval(), torch.randn(2, 3, 8, 8)
-torch.jit.save(torch.jit.script(model), "lost.pt")
-with torch.no_grad():
-    torch.save((x, model(x)), "lost.io")
+xs = {"a": torch.randn(2, 3, 4), "b": torch.randn(2, 3, 4)}
+for model, x in (
+    (Picture(), torch.randn(2, 3, 8, 8)),
+    (Sequence(), xs),
+    (Decoder(), torch.tensor([[3, 1], [0, 2]])),
+):
+    name = type(model).__name__
+    torch.jit.save(torch.jit.script(model.eval()), f"{name}.pt")
+    with torch.no_grad():
+        torch.save((x, model(x)), f"{name}.io")
 """
 EXPORTS = """
-import torch, jit_amp
-x, _ = torch.load("lost.io")
-torch.export.save(jit_amp.export("lost.pt", (x,)), "lost.pt2")
+import glob, torch, jit_amp
+for file in glob.glob("*.pt"):
+    x, _ = torch.load(file.replace(".pt", ".io"))
+    torch.export.save(jit_amp.export(file, (x,)), file + "2")
 """
 RUNS = """
-import sys, torch
-x, expected = torch.load("lost.io")
-with torch.no_grad():
-    actual = torch.export.load("lost.pt2").module()(x)
-assert "jit_amp" not in sys.modules
-assert list(actual) == list(expected)
-for name, tensor in expected.items():
-    assert tensor.dtype == actual[name].dtype and torch.equal(tensor, actual[name]), name
+import glob, sys, torch
+files = glob.glob("*.pt2")
+for file in files:
+    x, expected = torch.load(file.replace(".pt2", ".io"))
+    with torch.no_grad():
+        actual = torch.export.load(file).module()(x)
+    assert list(actual) == list(expected)
+    for name, tensor in expected.items():
+        assert tensor.dtype == actual[name].dtype, (file, name)
+        assert torch.equal(tensor, actual[name]), (file, name)
+assert "jit_amp" not in sys.modules and len(files) == 3
 """
 
 
-def test_a_file_whose_source_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Saved by PyTorch alone, exported in a process without its Python file, run in one without
+def test_files_whose_source_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Saved by PyTorch alone, exported in a process without their Python file, run in one without
     jit_amp."""
     source = tmp_path / "lost.py"
     source.write_text(LOST)
@@ -447,13 +611,38 @@ def test_a_file_whose_source_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert ran.returncode == 0, ran.stderr
 
 
-class Halving(nn.Module):
+class Packed(nn.Module):
+    """A recurrent layer that is given sequences of several lengths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn = nn.LSTM(4, 5, batch_first=True)
+
     def forward(self, x: Tensor) -> Tensor:
+        lengths = torch.tensor([1])
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            y = x @ x
-        while bool(y.float().sum() > 1):
-            y = y / 2
-        return y
+            packed = torch.nn.utils.rnn.pack_padded_sequence(
+                x.unsqueeze(0), (x[:1, 0] > 0).long() + lengths, batch_first=True
+            )
+            return self.rnn(packed)[0].data
+
+
+class Halving(nn.Module):
+    def forward(self, x: Tensor) -> List[Tensor]:  # noqa: UP006
+        found = [x]
+        while bool(x.sum() > 1):
+            x = x / 2
+            found.append(x)
+        return found
+
+
+class Counted(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        turns = 0
+        while bool(x.sum() > 1):
+            x = x / 2
+            turns += 1
+        return x + turns
 
 
 class Dtypes(nn.Module):
@@ -513,6 +702,7 @@ class Opaque(nn.Module):
     "model, code, line",
     [
         (Halving(), 502, "while bool"),
+        (Counted(), 502, "while bool"),
         (Dtypes(), 501, "if x.sum() > 0"),
         (Counting(), 503, "self.calls = self.calls + 1"),
         (Growing(), 503, "self.seen.append(2)"),
@@ -520,6 +710,7 @@ class Opaque(nn.Module):
         (Asking(), 504, "x[0].tolist()"),
         (Forces(), 505, "torch.autograd.grad"),
         (Opaque(), 301, "torch._euclidean_dist"),
+        (Packed(), 505, "pack_padded_sequence"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else None,
 )
