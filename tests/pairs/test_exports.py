@@ -1,0 +1,100 @@
+"""jit_amp.export of modules of features: what it gives, it gives as eager does."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from jit.support import fresh, tensors_of
+from torch import Tensor
+
+import jit_amp
+
+from .check import loaded
+from .compose import compose
+from .features import FEATURES
+
+NAMES = [
+    name
+    for name, feature in FEATURES.items()
+    # A nested tensor has no sizes that torch.export could look at.
+    if feature.scripted and name not in ("training mode", "nested argument")
+]
+KEPT = {"counter", "growing key cache"} | {name for name in NAMES if name.startswith("cache ")}
+REFUSED = {  # by the code, of which features it may be
+    "JA210": {name for name in NAMES if name.startswith("lost write")},
+    "JA301": {"ignored method"},
+    "JA501": {"branch on a value"},
+    "JA503": KEPT,
+    "JA505": {"sorted objects", "gradient in forward"},
+}
+# torch.export takes an argument that is None in the example for one that stays so.
+STAYS_NONE = "optional argument, given later"
+
+
+def same(a: Tensor, b: Tensor) -> bool:
+    if (a.dtype, a.layout, a.shape) != (b.dtype, b.layout, b.shape):
+        return False
+    if a.layout != torch.strided:
+        a, b = a.to_dense(), b.to_dense()
+    return bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+def outcome(names: tuple[str, ...], seed: int = 0) -> str:
+    """ "agrees", a refusal's code, or what differs."""
+    with loaded(compose(names, seed).source) as module:
+        torch.manual_seed(0)
+        made = module.Program().eval()
+        torch.manual_seed(0)
+        eager = module.Program().eval()
+        given = module.inputs()
+        try:
+            program: Any = jit_amp.export(made, fresh(given)).module()
+        except jit_amp.AutocastError as error:
+            found = re.search(r"\[(JA\d+)\]", str(error))
+            return found[1] if found else "no code"
+        others = [] if STAYS_NONE in names else module.others()
+        for arguments in (given, given, *others):
+            torch.manual_seed(3)
+            try:
+                expected = eager(*fresh(arguments))
+            except Exception:  # of any class: the program's own
+                return "agrees"
+            torch.manual_seed(3)
+            try:
+                actual = program(*fresh(arguments))
+            except (AssertionError, ValueError, RuntimeError):
+                if arguments is given:
+                    raise
+                return "agrees"  # torch.export's guards; eager's state is ahead now
+            pairs = zip(tensors_of(actual), tensors_of(expected), strict=True)
+            if not all(same(a, b) for a, b in pairs):
+                return f"differs: {arguments}"
+    return "agrees"
+
+
+def allowed(names: tuple[str, ...]) -> Iterator[str]:
+    yield "agrees"
+    yield from (code for code, features in REFUSED.items() if features & set(names))
+    yield from (code for name in names for code in FEATURES[name].refused)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("part", range(4))
+def test_each_feature(part: int) -> None:
+    found = {name: outcome((name,)) for name in NAMES[part::4]}
+    assert {name: it for name, it in found.items() if it not in allowed((name,))} == {}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_some_together() -> None:
+    rng = random.Random(0)
+    some = [name for name in NAMES if not any(name in each for each in REFUSED.values())]
+    drawn = [tuple(rng.sample(some, rng.randint(2, 4))) for _ in range(40)]
+    drawn = [names for names in drawn if not any(FEATURES[name].args for name in names)]
+    found = {names: outcome(names) for names in drawn}
+    assert {names: it for names, it in found.items() if it not in allowed(names)} == {}
