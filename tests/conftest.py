@@ -101,6 +101,7 @@ def layouts(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("--layouts"))
 
 
+@pytest.hookimpl(trylast=True)  # a part of those that -m and -k leave
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     import torch  # not before devices are pretended
 

@@ -74,10 +74,12 @@ Table cuda_table() {
 }
 
 // Whether the operator is a plain one, whose kernels are not made of others: views, what PyTorch
-// calls elementary, and what only fills or copies.
+// calls elementary, and what only fills, moves or copies.
 bool is_elementary(const c10::FunctionSchema& schema) {
   const auto op = c10::Dispatcher::singleton().findOp(schema.operator_name());
-  static const std::unordered_set<std::string> plain{"aten::copy_", "aten::fill_", "aten::zero_"};
+  static const std::unordered_set<std::string> plain{
+      "aten::copy_", "aten::fill_", "aten::zero_",         "aten::tril",           "aten::triu",
+      "aten::tril_", "aten::triu_", "aten::pixel_shuffle", "aten::pixel_unshuffle"};
   return !op || op->hasTag(at::Tag::core) || op->hasTag(at::Tag::pointwise) ||
          plain.count(schema.name()) != 0 ||
          std::any_of(schema.returns().begin(), schema.returns().end(),

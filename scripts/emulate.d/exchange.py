@@ -1,8 +1,8 @@
-"""Artefacts from one processor to another: `exchange.py make FOLDER`, `check FOLDER` elsewhere.
+"""Artefacts between processors: `exchange.py make FOLDER` on one, `check FOLDER` on the other.
 
 `make` freezes small models, portable and for servers, and keeps what they give for an input.
 `check` needs no jit_amp: it loads them with PyTorch alone, and compares: bit for bit, or within
-what a reduced dtype's other order of summation makes.
+what another order of summation makes in a reduced dtype.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Training:
     """One form, its optimiser and its scaler."""
 
     def __init__(self, model: nn.Module, form: str, x: Tensor) -> None:
-        self.own = copy.deepcopy(model)
+        self.own = copy.deepcopy(model).cuda()
         self.model: Any = FORMS[form](self.own, x)
         self.optimiser = torch.optim.SGD(self.own.parameters(), lr=1e-3)
         self.scaler = torch.amp.GradScaler("cuda", init_scale=1024.0, growth_interval=2)
@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--small", action="store_true")
     given = parser.parse_args()
     torch.manual_seed(0)
-    model = models.Autocast(getattr(models, given.model)(), "cuda", torch.float16).train().cuda()
+    model = models.Autocast(getattr(models, given.model)(), "cuda", torch.float16).train()
     x = torch.randn((SMALL if given.small else SHAPES)[given.model]).cuda()
     wrong = 0
     for form in ("jit_amp.script", "jit_amp.trace"):

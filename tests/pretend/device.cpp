@@ -265,7 +265,19 @@ void softmax(const c10::OperatorHandle& op, c10::DispatchKeySet set, Stack* stac
   run_on_cpu(op, set, stack);
 }
 
+// So is its derivative, which gives what the operand was.
+void softmax_backward(const c10::OperatorHandle& op, c10::DispatchKeySet set, Stack* stack) {
+  const auto dtype = stack->back().toScalarType();  // after gradient, output and dim
+  stack->back() = static_cast<int64_t>((stack->end() - 4)->toTensor().scalar_type());
+  run_on_cpu(op, set, stack);
+  stack->back() = stack->back().toTensor().to(dtype);
+}
+
 TORCH_LIBRARY_IMPL(aten, DEVICE, m) {
+  m.impl("_softmax_backward_data",
+         torch::CppFunction::makeFromBoxedFunction<&softmax_backward>());
+  m.impl("_log_softmax_backward_data",
+         torch::CppFunction::makeFromBoxedFunction<&softmax_backward>());
   m.impl("_softmax", torch::CppFunction::makeFromBoxedFunction<&softmax>());
   m.impl("_log_softmax", torch::CppFunction::makeFromBoxedFunction<&softmax>());
 }

@@ -226,6 +226,8 @@ def test_mps_has_no_operator_that_cuda_has_not() -> None:
         ("aten::relu", "untouched"),  # its tag says that it is elementary
         ("aten::add_.Tensor", "untouched"),
         ("aten::view", "untouched"),
+        ("aten::tril", "untouched"),
+        ("aten::linalg_inv", "refused"),
         ("aten::max_pool2d", "untouched"),  # one code for all devices
         ("aten::multinomial", "refused"),  # a kernel of the device's own
         ("aten::mm", "cast"),
