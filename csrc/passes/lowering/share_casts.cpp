@@ -20,7 +20,7 @@ using namespace torch::jit;
 using Key = std::tuple<Value*, Value*, Value*>;  // what is cast, and the two targets
 
 bool is_tensor_cast(const Node* node) {
-  return node->kind() == ops::cast && node->output()->type()->kind() == c10::TypeKind::TensorType;
+  return node->kind() == ops::cast && is_tensor(node->output()->type());
 }
 
 Key key_of(Node* cast) { return {cast->input(0), cast->input(1), cast->input(2)}; }
