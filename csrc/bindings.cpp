@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/forks.h"
 #include "core/ignored.h"
+#include "passes/export/own_constants.h"
 #include "passes/export/write_questions.h"
 #include "passes/quirks/write_numbers.h"
 #include "passes/server/pack_weights.h"
@@ -151,7 +152,8 @@ py::tuple as_python(const jit_amp::Explained& explained) {
   return py::make_tuple(operators, explained.warnings);
 }
 
-PYBIND11_MODULE(_C, m) {
+// Errors, and PyTorch's as Python knows them.
+void bind_errors(py::module_& m) {
   py::register_exception<jit_amp::AutocastError>(m, "AutocastError", PyExc_RuntimeError);
   // In our own functions, as in PyTorch's: torch.OutOfMemoryError, and its like.
   py::register_local_exception_translator([](std::exception_ptr thrown) {
@@ -184,8 +186,6 @@ PYBIND11_MODULE(_C, m) {
     }
     return rows;
   });
-  m.def("take_turn", &jit_amp::take_turn);
-  m.def("leave_turn", &jit_amp::leave_turn);
   // Those that Python finds.
   m.def(
       "refuse",
@@ -193,6 +193,24 @@ PYBIND11_MODULE(_C, m) {
         throw jit_amp::refusal(jit_amp::refusal_of_code(code), nullptr, arguments, where);
       },
       py::arg("code"), py::arg("arguments"), py::arg("where") = "");
+  m.def("refuse_export",
+        [](const torch::jit::Node* node, int code, const std::vector<std::string>& arguments) {
+          using jit_amp::Refusal;
+          for (const Refusal refusal :
+               {Refusal::not_exportable, Refusal::branch_on_tensor, Refusal::loop_on_tensor,
+                Refusal::kept_attribute, Refusal::value_needed, Refusal::unexportable_operator}) {
+            if (jit_amp::refusal_texts()[static_cast<size_t>(refusal)].code == code) {
+              throw jit_amp::refusal(refusal, node, arguments);
+            }
+          }
+          throw py::value_error("no refusal of an export has this code");
+        });
+}
+
+// jit_amp.script, install and the decorators: what runs in process.
+void bind_scripting(py::module_& m) {
+  m.def("take_turn", &jit_amp::take_turn);
+  m.def("leave_turn", &jit_amp::leave_turn);
   m.def("lost_writes", [](const StrongFunctionPtr& function, const jit_amp::Places& places) {
     return jit_amp::lost_writes({&torch::jit::toGraphFunction(*function.function_)}, places);
   });
@@ -225,14 +243,6 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("can_serve", &jit_amp::can_serve);
   m.def("lower_type", [](const c10::ClassTypePtr& type) { jit_amp::lower_type(*type); });
-  m.def("enclose_method",
-        [](const c10::ClassTypePtr& type, const std::string& name,
-           const std::shared_ptr<torch::jit::Graph>& pattern, const std::vector<Scope>& scopes) {
-          auto* method = type->findMethod(name);
-          auto& function = torch::jit::toGraphFunction(method ? *method : *type->findHook(name));
-          function.ensure_defined();
-          jit_amp::enclose(*function.graph(), *pattern, around(scopes));
-        });
   m.def("object_has_scopes",
         [](const torch::jit::Object& object) { return jit_amp::HasScopes()(*object.type()); });
   m.def("has_scopes", [](const Module& module) { return jit_amp::HasScopes()(module); });
@@ -257,6 +267,34 @@ PYBIND11_MODULE(_C, m) {
           auto& function = torch::jit::toGraphFunction(module.get_method(method).function());
           return warning_in_python(
               [&] { return jit_amp::lowered_graph(function, module._ivalue(), {cpu, cuda}); });
+        });
+}
+
+// Scopes around whole functions, and functions that leave scopes out.
+void bind_enclosing(py::module_& m) {
+  m.def("enclose_method",
+        [](const c10::ClassTypePtr& type, const std::string& name,
+           const std::shared_ptr<torch::jit::Graph>& pattern, const std::vector<Scope>& scopes) {
+          auto* method = type->findMethod(name);
+          auto& function = torch::jit::toGraphFunction(method ? *method : *type->findHook(name));
+          function.ensure_defined();
+          jit_amp::enclose(*function.graph(), *pattern, around(scopes));
+        });
+  m.def("enclosed_function",
+        [](const StrongFunctionPtr& function, const std::shared_ptr<torch::jit::Graph>& pattern,
+           const std::vector<Scope>& scopes) {
+          auto copy = jit_amp::copied(function);
+          jit_amp::enclose(*torch::jit::toGraphFunction(*copy.function_).graph(), *pattern,
+                           around(scopes));
+          return copy;
+        });
+  m.def("enclosed_forward",
+        [](const Module& module, const std::shared_ptr<torch::jit::Graph>& pattern,
+           const std::vector<Scope>& scopes) {
+          Module copy = jit_amp::own_copy(module);
+          auto& function = torch::jit::toGraphFunction(copy.get_method("forward").function());
+          jit_amp::enclose(*function.graph(), *pattern, around(scopes));
+          return copy;
         });
   // Both return whether there was a lowered function to ignore autocast.
   m.def("ignore_function",
@@ -289,6 +327,11 @@ PYBIND11_MODULE(_C, m) {
     }
     jit_amp::ignore(module._ivalue(), method, how);
   });
+  m.def("forget_ignored", &jit_amp::forget_ignored);
+}
+
+// jit_amp.freeze and jit_amp.export.
+void bind_freezing(py::module_& m) {
   // Of a module without scopes, which PyTorch's own freezing takes.
   m.def("write_questions", [](const Module& module) {
     for (const Module& each : module.modules()) {
@@ -299,7 +342,6 @@ PYBIND11_MODULE(_C, m) {
       }
     }
   });
-  m.def("forget_ignored", &jit_amp::forget_ignored);
   m.def("check_examples", [](const Module& module, const std::vector<py::tuple>& examples) {
     (void)stacks_of(module, examples);
   });
@@ -352,34 +394,10 @@ PYBIND11_MODULE(_C, m) {
   m.def("policy_of", [](const torch::jit::Node* node, const std::string& device) {
     return jit_amp::name_of(jit_amp::policy_of(node, c10::Device(device).type()));
   });
-  m.def("refuse_export",
-        [](const torch::jit::Node* node, int code, const std::vector<std::string>& arguments) {
-          using jit_amp::Refusal;
-          for (const Refusal refusal :
-               {Refusal::not_exportable, Refusal::branch_on_tensor, Refusal::loop_on_tensor,
-                Refusal::kept_attribute, Refusal::value_needed, Refusal::unexportable_operator}) {
-            if (jit_amp::refusal_texts()[static_cast<size_t>(refusal)].code == code) {
-              throw jit_amp::refusal(refusal, node, arguments);
-            }
-          }
-          throw py::value_error("no refusal of an export has this code");
-        });
-  m.def("enclosed_function",
-        [](const StrongFunctionPtr& function, const std::shared_ptr<torch::jit::Graph>& pattern,
-           const std::vector<Scope>& scopes) {
-          auto copy = jit_amp::copied(function);
-          jit_amp::enclose(*torch::jit::toGraphFunction(*copy.function_).graph(), *pattern,
-                           around(scopes));
-          return copy;
-        });
-  m.def("enclosed_forward",
-        [](const Module& module, const std::shared_ptr<torch::jit::Graph>& pattern,
-           const std::vector<Scope>& scopes) {
-          Module copy = jit_amp::own_copy(module);
-          auto& function = torch::jit::toGraphFunction(copy.get_method("forward").function());
-          jit_amp::enclose(*function.graph(), *pattern, around(scopes));
-          return copy;
-        });
+}
+
+// jit_amp.trace.
+void bind_tracing(py::module_& m) {
   py::class_<jit_amp::Recording>(m, "Recording")
       .def(py::init<>())
       .def("stop", &jit_amp::Recording::stop)
@@ -420,15 +438,10 @@ PYBIND11_MODULE(_C, m) {
             jit_amp::enclose(*function.graph(), *pattern, around(scopes));
           }
         });
-  m.def("state_policy",
-        [](const std::string& name, const std::string& device, const std::string& policy) {
-          jit_amp::state_policy(name, c10::Device(device).type(), jit_amp::policy_named(policy));
-        });
-  m.def("forget_policy", [](const std::string& name, const std::string& device) {
-    const auto policy = jit_amp::forget_policy(name, c10::Device(device).type());
-    return policy ? std::optional<std::string>(jit_amp::name_of(*policy)) : std::nullopt;
-  });
-  m.def("reach", &jit_amp::reach);
+}
+
+// jit_amp.explain.
+void bind_explaining(py::module_& m) {
   const auto explained = [](GraphFunction& function, const torch::jit::ObjectPtr& self,
                             const std::vector<torch::jit::Stack>& runs, jit_amp::Looks at) {
     const auto found = [&] {
@@ -477,7 +490,30 @@ PYBIND11_MODULE(_C, m) {
         }
         return rows;
       });
-  // For tests, and for those who look for what a pass does (docs/internals.md).
+}
+
+// jit_amp.policy.
+void bind_policies(py::module_& m) {
+  m.def("state_policy",
+        [](const std::string& name, const std::string& device, const std::string& policy) {
+          jit_amp::state_policy(name, c10::Device(device).type(), jit_amp::policy_named(policy));
+        });
+  m.def("forget_policy", [](const std::string& name, const std::string& device) {
+    const auto policy = jit_amp::forget_policy(name, c10::Device(device).type());
+    return policy ? std::optional<std::string>(jit_amp::name_of(*policy)) : std::nullopt;
+  });
+  m.def("policy_table", [](const std::string& device) {
+    py::dict table;
+    for (const auto& [overload, policy] : jit_amp::policy_table(c10::Device(device).type())) {
+      table[py::str(overload)] = jit_amp::name_of(policy);
+    }
+    return table;
+  });
+  m.def("reach", &jit_amp::reach);
+}
+
+// For tests, and for those who look for what a pass does (docs/internals.md).
+void bind_tests(py::module_& m) {
   m.def("run_pass",
         [](const std::string& pass, const std::shared_ptr<torch::jit::Graph>& graph,
            const std::map<std::string, std::optional<at::ScalarType>>& entry, bool exported) {
@@ -490,6 +526,24 @@ PYBIND11_MODULE(_C, m) {
           return jit_amp::run_alone(pass, context);
         });
   m.def("facts_of", &jit_amp::facts_of);
+  m.def("flattened", [](const StrongFunctionPtr& function, const std::string& last) {
+    return jit_amp::flattened(torch::jit::toGraphFunction(*function.function_), nullptr, last);
+  });
+  m.def("flattened", [](const Module& module, const std::string& last) {
+    auto& function = torch::jit::toGraphFunction(module.get_method("forward").function());
+    return jit_amp::flattened(function, module._ivalue(), last);
+  });
+  m.def("specialized", &jit_amp::specialized);
+  m.def("own_constants", &jit_amp::own_constants);
+  m.def("operator_traits", [] {
+    using Row = std::tuple<const char*, const char*, const char*, const char*, const char*, bool>;
+    return std::vector<Row>{
+#define TRAITS(name, group, memory, strides, fused, profiled) \
+  {name, #group, #memory, #strides, fused, profiled},
+#include "analysis/traits.inc"
+#undef TRAITS
+    };
+  });
   m.def("scopes_of", [](const std::shared_ptr<torch::jit::Graph>& graph,
                         const std::map<std::string, std::optional<at::ScalarType>>& entry) {
     return jit_amp::scopes_of(graph, entry_state(entry));
@@ -498,13 +552,17 @@ PYBIND11_MODULE(_C, m) {
     jit_amp::verify(*graph, jit_amp::phase_named(phase), "a test");
   });
   m.def("pass_times", &jit_amp::pass_times);
-  m.def("policy_table", [](const std::string& device) {
-    py::dict table;
-    for (const auto& [overload, policy] : jit_amp::policy_table(c10::Device(device).type())) {
-      table[py::str(overload)] = jit_amp::name_of(policy);
-    }
-    return table;
-  });
+}
+
+PYBIND11_MODULE(_C, m) {
+  bind_errors(m);
+  bind_scripting(m);
+  bind_enclosing(m);
+  bind_freezing(m);
+  bind_tracing(m);
+  bind_explaining(m);
+  bind_policies(m);
+  bind_tests(m);
 }
 
 }  // namespace

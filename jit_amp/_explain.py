@@ -223,8 +223,7 @@ def _lowered(scripted: Any, method: str) -> Iterator[Lowered]:
 
     def walk(block: Any, in_loop: bool) -> Iterator[Lowered]:
         for node in block.nodes():
-            made_in = _line_of(node.sourceRange()) if node.kind() == "prim::If" else None
-            at_run_time = made_in is not None and made_in.file == "<string>" and node.hasUses()
+            at_run_time = _decides_about_cast(node)
             if node.kind() == "jit_amp::cast" or at_run_time:
                 users = tuple(dict.fromkeys(_places_of_users(node)))
                 if users:
@@ -236,10 +235,21 @@ def _lowered(scripted: Any, method: str) -> Iterator[Lowered]:
     yield from walk(graph, False)
 
 
+OURS = "<jit_amp "
+"""In place of a file, before the name of what jit_amp wrote into a graph: csrc/core/graphs.cpp."""
+
+
+def _decides_about_cast(node: Any) -> bool:
+    """Whether the node is a cast that a frozen module decides about when it runs."""
+    made_in = _line_of(node.sourceRange()) if node.kind() == "prim::If" else None
+    return made_in is not None and made_in.file.startswith(OURS + "cast") and node.hasUses()
+
+
 def place_of(node: Any) -> Place | None:
-    """The line of a graph's node; None for what nobody wrote."""
+    """The line of a graph's node; None for what nobody wrote, and for what is in no file."""
     place = _line_of(node.sourceRange())
-    return None if place and place.file == "<string>" else place
+    is_shown = place and place.file != "<string>" and not place.file.startswith(OURS)
+    return place if is_shown else None
 
 
 def _places_of_users(node: Any) -> Iterator[Place]:

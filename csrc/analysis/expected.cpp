@@ -6,8 +6,8 @@
 #include <unordered_set>
 
 #include "analysis/facts.h"
-#include "analysis/observed.h"
 #include "analysis/results.h"
+#include "analysis/traits.h"
 #include "core/dialect.h"
 #include "core/graphs.h"
 
@@ -19,8 +19,6 @@ using namespace torch::jit;
 DTypes cast_by_autocast() {
   return DTypes::only(c10::kFloat) | DTypes::only(c10::kBFloat16) | DTypes::only(c10::kHalf);
 }
-
-bool is_tensor(const Value* value) { return value->type()->kind() == c10::TypeKind::TensorType; }
 
 // The operand that a result shares its device with, if it is the only tensor that the node takes.
 const Value* whose_device(const Node* node) {
@@ -42,7 +40,7 @@ const Value* whose_device(const Node* node) {
     if (is_plain(input->type()) || input->type()->isSubtypeOf(*c10::ListType::ofInts())) {
       continue;
     }
-    if (only || !is_tensor(input)) {
+    if (only || !is_tensor(input->type())) {
       return nullptr;
     }
     only = input;
@@ -102,7 +100,8 @@ void follow(const Value* value, std::unordered_set<const Value*>& found) {
     follow(node->input(), found);
   } else if (!node->outputs().empty() && value == node->outputs()[0]) {
     const auto same = same_as_result(node);
-    if (same.size() == 1 && same[0] < node->inputs().size() && is_tensor(node->input(same[0]))) {
+    if (same.size() == 1 && same[0] < node->inputs().size() &&
+        is_tensor(node->input(same[0])->type())) {
       follow(node->input(same[0]), found);
     }
   }
@@ -141,7 +140,7 @@ std::vector<Known> expected_inputs(const std::shared_ptr<Graph>& graph) {
   const auto devices = devices_of_inputs(*graph, find_facts(graph, inputs));
   for (size_t i = 0; i < inputs.size(); ++i) {
     const auto device = devices.find(graph->inputs()[i]);
-    if (is_tensor(graph->inputs()[i]) && device != devices.end()) {
+    if (is_tensor(graph->inputs()[i]->type()) && device != devices.end()) {
       inputs[i] = Known::of_tensor({DTypes::any(), device->second, Dims::unknown});
     }
   }

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "analysis/results.h"
+#include "analysis/traits.h"
 #include "core/dialect.h"
 #include "core/graphs.h"
 
@@ -20,9 +21,6 @@ using c10::TypeKind;
 const Known kNothing;
 
 const auto kDict = Symbol::aten("dict");
-const auto kExtend = Symbol::aten("extend");
-const auto kPop = Symbol::aten("pop");
-const auto kReverse = Symbol::aten("reverse");
 
 class Analyst {
  public:
@@ -91,8 +89,8 @@ class Analyst {
         return {};
       }
       if (*put && facts.has(*put)) {
-        const bool is_list = use.user->kind() == kExtend;
-        add(is_list ? of(*put).element() : of(*put));
+        const auto& formal = use.user->schema().arguments().back().type();
+        add(formal->kind() == TypeKind::VarType ? of(*put) : of(*put).element());
       }
     }
     Known now{.kind = value->type()->kind() == TypeKind::ListType ? Known::list : Known::dict};
@@ -156,15 +154,11 @@ class Analyst {
                  ? std::nullopt
                  : std::optional<const Value*>(nullptr);
     }
-    static const std::map<c10::Symbol, size_t> puts{
-        {aten::append, 1}, {kExtend, 1},  {Symbol::aten("insert"), 2}, {aten::_set_item, 2},
-        {kPop, 0},         {kReverse, 0}, {Symbol::aten("clear"), 0},
-    };
-    const auto found = puts.find(node->kind());
-    if (found == puts.end() || gives_it_back || use.offset != 0) {
+    const auto puts = puts_into(*schema, use.offset);
+    if (!puts || puts->size() > 1 || gives_it_back || use.offset != 0) {
       return std::nullopt;
     }
-    return found->second == 0 ? nullptr : node->input(found->second);
+    return puts->empty() ? nullptr : node->input(puts->front());
   }
 
   // Whether something may put other elements into a list or dictionary. In a task, of which AliasDb
@@ -264,7 +258,7 @@ class Analyst {
         known.kind = Known::plain;
       } else if (is_known && type->isSubtypeOf(*c10::TensorType::get())) {
         known = Known::of_tensor(tensor_result(node, *schema, i, facts));
-      } else if (is_known && type->isSubtypeOf(*c10::ListType::ofTensors())) {
+      } else if (is_known && is_tensor_list(type)) {
         known = list_result(node, *schema, i, facts);
       }
       set(node->output(i), std::move(known));
@@ -388,7 +382,7 @@ void annotate(const Block* block, Block* copy, const Facts& facts) {
   const auto note = [&](at::ArrayRef<const Value*> values, at::ArrayRef<Value*> copies) {
     for (size_t i = 0; i < values.size(); ++i) {
       const Fact fact = facts.of(values[i]);
-      if (copies[i]->type()->kind() != TypeKind::TensorType) {
+      if (!is_tensor(copies[i]->type())) {
         continue;
       }
       auto type = c10::TensorType::get()->withScalarType(fact.dtype());

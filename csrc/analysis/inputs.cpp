@@ -12,8 +12,6 @@ namespace {
 
 using c10::TypeKind;
 
-bool is_tensor(const c10::TypePtr& type) { return type->kind() == TypeKind::TensorType; }
-
 // The type as it is written in TorchScript; empty for one that a check cannot take.
 std::string spelled(const c10::TypePtr& type) {
   std::vector<std::string> parts;
@@ -232,16 +230,10 @@ class Writer {
   size_t count_ = 0;
 };
 
-bool can_hold_tensor(const c10::TypePtr& type) {
-  const auto types = type->containedTypes();
-  return type->kind() == TypeKind::TensorType ||
-         std::any_of(types.begin(), types.end(), [](const auto& t) { return can_hold_tensor(t); });
-}
-
 }  // namespace
 
 Known read_input(const c10::IValue& value, const c10::TypePtr& type) {
-  if (!can_hold_tensor(type)) {
+  if (!mentions_tensors(type)) {
     const auto optional = type->cast<c10::OptionalType>();
     const bool is_fixed = !optional && type->kind() != TypeKind::NumberType;
     return {.kind = is_fixed && !type->cast<c10::ClassType>() ? Known::plain : Known::unknown};

@@ -2,20 +2,13 @@
 
 #include <torch/csrc/jit/ir/constants.h>
 
-#include <algorithm>
-#include <array>
-
+#include "analysis/traits.h"
 #include "core/graphs.h"
 
 namespace jit_amp {
 namespace {
 
 using namespace torch::jit;
-
-template <size_t n>
-bool is_one_of(const Node* node, const std::array<c10::Symbol, n>& kinds) {
-  return std::find(kinds.begin(), kinds.end(), node->kind()) != kinds.end();
-}
 
 Layout layout_of_constant(const Node* node) {
   const at::Tensor* tensor = tensor_in(node);
@@ -57,24 +50,31 @@ bool is_row_major_part(const Node* node) {
 }
 
 Layout layout_of_view(const Node* node) {
-  static const std::array same{aten::view,   aten::unsqueeze, aten::unflatten,
-                               aten::detach, aten::alias,     aten::__getitem__};
-  static const std::array permuted{aten::transpose, aten::t, aten::permute};
-  static const std::array parts{aten::split,  aten::split_with_sizes, aten::chunk,
-                                aten::unbind, aten::select,           aten::slice,
-                                aten::narrow};
   if (node->kind() == aten::as_strided) {
     return is_row_major_part(node) ? Layout::contiguous : Layout::any;
   }
   const Layout viewed = layout_of(node->input(0));
-  if (is_one_of(node, same) || node->kind() == prim::ListUnpack) {
+  const Strides strides = traits_of(node).strides;
+  if (strides == Strides::viewed || node->kind() == prim::ListUnpack) {
     return viewed;
   }
-  if (is_one_of(node, permuted)) {
+  if (strides == Strides::permuted) {
     return viewed == Layout::any ? Layout::any : Layout::dense;
   }
-  const bool has_rows = viewed == Layout::contiguous && is_one_of(node, parts) && takes_rows(node);
+  const bool has_rows =
+      viewed == Layout::contiguous && strides == Strides::parts && takes_rows(node);
   return has_rows ? Layout::contiguous : Layout::any;
+}
+
+// Of what is new, or the operand itself, or a view of it.
+Layout layout_of_either(const Node* node) {
+  const Group group = traits_of(node).group;
+  const bool is_dense = group == Group::identity || group == Group::dropout
+                            ? layout_of(node->input(0)) != Layout::any
+                            : node->kind() == aten::einsum &&  // of several operands it is new
+                                  node->input(1)->node()->kind() == prim::ListConstruct &&
+                                  node->input(1)->node()->inputs().size() > 1;
+  return is_dense ? Layout::dense : Layout::any;
 }
 
 }  // namespace
@@ -89,8 +89,11 @@ Layout layout_of(const Value* value) {
   }
   const auto* schema = node->kind().is_aten() ? node->maybeSchema() : nullptr;
   if (!schema || value->offset() >= schema->returns().size() ||
-      is_one_of(node, std::array{aten::empty_strided, aten::new_empty_strided})) {
+      traits_of(node).strides == Strides::asked) {
     return Layout::any;
+  }
+  if (may_return_operand(node)) {
+    return layout_of_either(node);
   }
   // What is made anew has no gaps.
   return schema->returns()[value->offset()].alias_info() ? layout_of_view(node) : Layout::dense;

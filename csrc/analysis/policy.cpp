@@ -11,10 +11,11 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "analysis/observed.h"
+#include "analysis/traits.h"
 #include "core/devices.h"
 #include "core/dialect.h"
 #include "core/forks.h"
+#include "core/types.h"
 
 namespace jit_amp {
 namespace {
@@ -145,25 +146,9 @@ std::optional<Policy> stated_for(const c10::OperatorName& name, c10::DeviceType 
   return std::nullopt;
 }
 
-bool takes_tensor(const c10::TypePtr& type) {
-  if (type->kind() == c10::TypeKind::TensorType) {
-    return true;
-  }
-  for (const auto& inner : type->containedTypes()) {
-    if (takes_tensor(inner)) {
-      return true;
-    }
-  }
-  return false;
-}
-
 bool takes_tensor(const c10::FunctionSchema& schema) {
-  for (const auto& argument : schema.arguments()) {
-    if (takes_tensor(argument.type())) {
-      return true;
-    }
-  }
-  return false;
+  return std::any_of(schema.arguments().begin(), schema.arguments().end(),
+                     [](const auto& argument) { return mentions_tensors(argument.type()); });
 }
 
 // Nodes without a schema: the language itself. Calls are not among them.

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "analysis/defined.h"
-#include "analysis/observed.h"
 #include "analysis/plan.h"
+#include "analysis/traits.h"
 
 namespace jit_amp {
 namespace {

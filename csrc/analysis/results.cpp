@@ -3,14 +3,14 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <vector>
 
-#include "analysis/observed.h"
 #include "analysis/policy.h"
 #include "analysis/promotion.h"
+#include "analysis/traits.h"
 #include "core/dialect.h"
+#include "core/types.h"
 
 namespace jit_amp {
 namespace {
@@ -20,12 +20,6 @@ using c10::TypeKind;
 
 const auto kCpu = Symbol::aten("cpu");
 const auto kCuda = Symbol::aten("cuda");
-
-bool holds_tensors(const c10::TypePtr& type) {
-  return type->isSubtypeOf(*c10::OptionalType::ofTensor()) ||
-         type->isSubtypeOf(*c10::ListType::ofTensors()) ||
-         type->isSubtypeOf(*c10::ListType::ofOptionalTensors());
-}
 
 class Results {
  public:
@@ -108,7 +102,7 @@ class Results {
 
   std::vector<Fact> tensors_at(const Node* node, size_t operand) const {
     std::vector<Fact> found;
-    if (operand < node->inputs().size() && holds_tensors(node->input(operand)->type())) {
+    if (operand < node->inputs().size() && is_of_tensors(node->input(operand)->type())) {
       add_tensors(of(node->input(operand)), found);
     }
     return found;
@@ -182,7 +176,7 @@ class Results {
   DTypes by_rule(Node* node, const c10::FunctionSchema& schema, const DtypeRule& rule) const {
     if (rule.floats_only) {
       size_t first = 0;
-      while (first < node->inputs().size() && !holds_tensors(node->input(first)->type())) {
+      while (first < node->inputs().size() && !is_of_tensors(node->input(first)->type())) {
         ++first;
       }
       const auto operands = tensors_at(node, first);
@@ -323,13 +317,10 @@ class Results {
 
   // A list of tensors: the parts of one, or what lists are made of.
   Known of_list(Node* node, const c10::FunctionSchema& schema, size_t index) const {
-    static const std::array passes_on{aten::add, aten::slice,          aten::list,
-                                      aten::mul, Symbol::aten("copy"), Symbol::aten("sorted"),
-                                      aten::cat};
-    if (holds_tensors(schema.returns()[index].type())) {
+    if (is_of_tensors(schema.returns()[index].type())) {
       return Known::all_of(Known::list, Known::of_tensor(result(node, schema, index)));
     }
-    if (std::find(passes_on.begin(), passes_on.end(), node->kind()) == passes_on.end()) {
+    if (!passes_elements_on(schema, index)) {
       return {};
     }
     std::optional<Known> joined;

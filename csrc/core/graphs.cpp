@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <regex>
-#include <unordered_set>
 
 #include "core/dialect.h"
 #include "core/forks.h"
@@ -26,6 +24,18 @@ CompilationUnit& unit(const std::string& source) {
     compiled = std::make_unique<CompilationUnit>(source);
   }
   return *compiled;
+}
+
+// In place of a file, what we write into a graph has this. Files of artefacts keep it, and
+// jit_amp/_explain.py reads it: "<jit_amp cast>" is a cast that is decided about at run time.
+std::string file_of(const std::string& name) { return "<jit_amp " + name + ">"; }
+
+void mark(Graph& graph, const std::string& source, const std::string& name) {
+  const auto shown = std::make_shared<Source>(source, file_of(name), 1);
+  for (Node* node : all_nodes(graph)) {
+    const SourceRange range = node->sourceRange();
+    node->setSourceRange(SourceRange(shown, range.start(), range.end()));
+  }
 }
 
 void collect(Block* block, std::vector<Node*>& nodes) {
@@ -62,10 +72,7 @@ const at::Tensor* tensor_in(const Node* node) {
 
 bool is_write(const Node* node) {
   const FunctionSchema* schema = node->maybeSchema();
-  return schema && std::any_of(schema->arguments().begin(), schema->arguments().end(),
-                               [](const c10::Argument& argument) {
-                                 return argument.alias_info() && argument.alias_info()->isWrite();
-                               });
+  return schema && schema->is_mutable();
 }
 
 bool may_write(const Node* node) {
@@ -89,25 +96,6 @@ bool may_write(const Block* block) {
 bool is_call(const Node* node) {
   return node->kind() == prim::CallMethod || node->kind() == prim::CallFunction ||
          node->kind() == prim::PythonOp;
-}
-
-bool is_plain(const c10::TypePtr& type) {
-  return type->isSubtypeOf(*c10::NumberType::get()) || type->kind() == c10::TypeKind::BoolType ||
-         type->kind() == c10::TypeKind::StringType || type->kind() == c10::TypeKind::NoneType ||
-         type->kind() == c10::TypeKind::DeviceObjType;
-}
-
-bool is_autocast_class(const c10::TypePtr& type) {
-  auto cls = type->cast<c10::ClassType>();
-  if (!cls || !cls->name()) {
-    return false;
-  }
-  static const std::regex mangling("\\.___torch_mangle_[0-9]+");
-  static const std::unordered_set<std::string> names{
-      "__torch__.torch.amp.autocast_mode.autocast", "__torch__.torch.autocast_mode.autocast",
-      "__torch__.torch.cuda.amp.autocast_mode.autocast",
-      "__torch__.torch.cpu.amp.autocast_mode.autocast"};
-  return names.count(std::regex_replace(cls->name()->qualifiedName(), mangling, "")) != 0;
 }
 
 Node* wrapped_node(Node* scoped) { return *scoped->g(attr::Subgraph)->nodes().rbegin(); }
@@ -152,12 +140,15 @@ void replace_contents(Graph& graph, Graph& from) {
 }
 
 std::shared_ptr<Graph> source_graph(const std::string& source, const std::string& name) {
-  return toGraphFunction(unit(source).get_function(name)).graph()->copy();
+  auto graph = toGraphFunction(unit(source).get_function(name)).graph()->copy();
+  mark(*graph, source, name);
+  return graph;
 }
 
 std::shared_ptr<Graph> definition(const std::string& source, const std::string& name) {
   auto graph = source_graph(source, name);
   Inline(*graph);
+  mark(*graph, source, name);
   return graph;
 }
 

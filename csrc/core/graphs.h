@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "core/types.h"
+
 namespace jit_amp {
 
 // Every node of the graph, those in blocks and forks included, in program order.
@@ -32,13 +34,6 @@ bool may_write(const torch::jit::Block* block);
 // A call of code that is not in the graph.
 bool is_call(const torch::jit::Node* node);
 
-// Whether a value of the type has no tensor in it, and cannot be written to.
-bool is_plain(const c10::TypePtr& type);
-
-// Whether `type` is one of the classes that TorchScript makes of torch.autocast,
-// torch.amp.autocast, torch.cuda.amp.autocast and torch.cpu.amp.autocast.
-bool is_autocast_class(const c10::TypePtr& type);
-
 // Everything in `graph` becomes a copy of what is in `from`; the object, which others hold, stays.
 void replace_contents(torch::jit::Graph& graph, torch::jit::Graph& from);
 
@@ -51,7 +46,8 @@ size_t state_inputs(const torch::jit::Node* scoped);
 // Puts the wrapped node in the place of the `jit_amp::scoped` node; returns it.
 torch::jit::Node* unwrap(torch::jit::Node* scoped);
 
-// The function `name` of one of the sources in definitions.h, with calls inlined: a fresh graph.
+// The function `name` of one of the sources in definitions.h, with calls inlined: a fresh graph. As
+// their file its nodes have "<jit_amp name>", which the files of artefacts keep.
 std::shared_ptr<torch::jit::Graph> definition(const std::string& source, const std::string& name);
 
 // The same with calls as they are written.

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "core/graphs.h"
+#include "passes/source/specialize.h"
 #include "pipelines/freeze.h"
 #include "pipelines/script.h"
 
@@ -39,16 +40,19 @@ std::vector<Known> inputs_by_type(const Graph& graph) {
   return inputs;
 }
 
-const Pass& find(const std::string& name) {
+const Pass& find(const std::string& wanted) {
+  const size_t colon = wanted.find(':');
+  const std::string name = wanted.substr(0, colon);
+  int row = colon == std::string::npos ? 1 : std::stoi(wanted.substr(colon + 1));
   for (const auto* table : {&flattening(), &lowering(), &running(), &recording(), &exporting(),
                             &deciding(), &sealing()}) {
     for (const Pass& pass : *table) {
-      if (pass.name == name) {
+      if (pass.name == name && --row == 0) {
         return pass;
       }
     }
   }
-  throw std::invalid_argument("jit_amp: no pass is called '" + name + "'");
+  throw std::invalid_argument("jit_amp: no pass is called '" + wanted + "'");
 }
 
 void print(std::ostream& out, const Known& known) {
@@ -106,6 +110,28 @@ bool run_alone(const std::string& name, Context& context) {
   const bool changed = is_for(pass, context) && pass.run(context);
   verify(*context.graph, pass.gives, pass.name);
   return changed;
+}
+
+std::shared_ptr<Graph> flattened(GraphFunction& function, const ObjectPtr& self,
+                                 const std::string& last) {
+  Context context{&function, self};
+  std::vector<Pass> rows;
+  for (const Pass& pass : flattening()) {
+    rows.push_back(pass);
+    if (pass.name == last) {
+      run_pipeline(rows, context);
+      return context.graph;
+    }
+  }
+  throw std::invalid_argument("jit_amp: `" + last + "` is no pass of flattening");
+}
+
+std::shared_ptr<Graph> specialized(const std::shared_ptr<Graph>& graph, const std::string& source,
+                                   const std::string& name) {
+  auto body = source_graph(source, name);
+  specialize(body, *graph->nodes().rbegin(), fixed_lists(graph),
+             [](Value* value) { return value; });
+  return body;
 }
 
 std::string facts_of(const std::shared_ptr<Graph>& graph) {

@@ -37,34 +37,6 @@
 namespace jit_amp {
 namespace {
 
-bool run_check_freezable(Context& c) {
-  check_freezable(*c.graph);
-  return false;
-}
-
-bool run_check_writes(Context& c) {
-  check_writes(c.graph);
-  return false;
-}
-
-bool run_write_questions(Context& c) { return write_questions(*c.graph); }
-
-bool run_hide_detach(Context& c) { return hide_detach(*c.graph); }
-
-bool run_show_detach(Context& c) { return show_detach(*c.graph); }
-
-bool run_unmark_loops(Context& c) { return unmark_loops(*c.graph); }
-
-bool run_fold_weights(Context& c) { return fold_weights(c.graph); }
-
-bool run_decompose(Context& c) { return decompose(c.graph); }
-
-bool run_keep_dim(Context& c) { return keep_dim(*c.graph); }
-
-bool run_mark_loops(Context& c) { return mark_loops(*c.graph); }
-
-bool run_remove_list_mutation(Context& c) { return torch::jit::RemoveListMutation(c.graph); }
-
 // What is known of a call's arguments: from examples, or from what would fail without it. Nothing
 // where the artefact has no check of it.
 bool run_inputs(Context& c) {
@@ -109,73 +81,45 @@ bool run_answer_questions(Context& c) {
   return changed;
 }
 
-bool run_promote_operands(Context& c) { return promote_operands(c.graph, c.facts); }
-
 bool run_seal(Context& c) {
   seal(c.graph, c.facts, c.inputs, !c.examples.empty());
   return true;
 }
-
-bool run_fold_sealed(Context& c) { return fold_sealed(c.graph); }
 
 bool run_optimize_frozen_graph(Context& c) {
   torch::jit::OptimizeFrozenGraph(c.graph, /*optimize_numerics=*/false);
   return true;
 }
 
-bool run_share_parts(Context& c) { return share_parts(c.graph); }
-
-bool run_channels_last(Context& c) { return channels_last(c.graph); }
-
-bool run_fuse_pointwise(Context& c) { return fuse_pointwise(*c.graph); }
-
-bool run_widen_products(Context& c) { return widen_products(*c.graph); }
-
-bool run_merge_branches(Context& c) { return merge_branches(c.graph); }
-
-bool run_fuse_attention(Context& c) { return fuse_attention(c.graph, c.facts); }
-
-bool run_keep_gradients(Context& c) { return keep_gradients(*c.graph); }
-
-bool run_keep_addmm(Context& c) { return keep_addmm(*c.graph); }
-
 bool run_functionalize(Context& c) { return functionalize(c.graph, c.facts, is_for_server(c)); }
-
-bool run_keep_zero_dim(Context& c) { return keep_zero_dim(*c.graph, c.facts); }
-
-bool run_keep_in_place(Context& c) { return keep_in_place(*c.graph, c.facts); }
-
-bool run_write_strides(Context& c) { return write_strides(*c.graph); }
-
-bool run_detach_sizes(Context& c) { return detach_sizes(*c.graph); }
 
 }  // namespace
 
 const std::vector<Pass>& exporting() {
   static const auto& passes = *new std::vector<Pass>{
-      {"check_freezable", run_check_freezable, Phase::lowered, Phase::lowered},
-      {"check_writes", run_check_writes, Phase::lowered, Phase::lowered},
-      {"keep_dim", run_keep_dim, Phase::lowered, Phase::lowered, Kind::quirk},
-      {"write_questions", run_write_questions, Phase::lowered, Phase::lowered},
-      {"keep_detach", run_hide_detach, Phase::lowered, Phase::lowered, Kind::quirk},
-      {"unmark_loops", run_unmark_loops, Phase::lowered, Phase::exported},
+      {"check_freezable", run<check_freezable>, Phase::lowered, Phase::lowered},
+      {"check_writes", run<check_writes>, Phase::lowered, Phase::lowered},
+      {"keep_dim", run<keep_dim>, Phase::lowered, Phase::lowered, Kind::quirk},
+      {"write_questions", run<write_questions>, Phase::lowered, Phase::lowered},
+      {"keep_detach", run<hide_detach>, Phase::lowered, Phase::lowered, Kind::quirk},
+      {"unmark_loops", run<unmark_loops>, Phase::lowered, Phase::exported},
   };
   return passes;
 }
 
 const std::vector<Pass>& deciding() {
   static const auto& passes = *new std::vector<Pass>{
-      {"keep_detach", run_show_detach, Phase::exported, Phase::exported, Kind::quirk},
-      {"fold_weights", run_fold_weights, Phase::exported, Phase::exported, Kind::speed,
+      {"keep_detach", run<show_detach>, Phase::exported, Phase::exported, Kind::quirk},
+      {"fold_weights", run<fold_weights>, Phase::exported, Phase::exported, Kind::speed,
        For::numerics},
-      {"decompose", run_decompose, Phase::exported, Phase::exported},
+      {"decompose", run<decompose>, Phase::exported, Phase::exported},
       // What definitions ask.
-      {"keep_dim", run_keep_dim, Phase::exported, Phase::exported, Kind::quirk},
-      {"mark_loops", run_mark_loops, Phase::exported, Phase::decided},
-      {"remove_list_mutation", run_remove_list_mutation, Phase::decided, Phase::decided},
+      {"keep_dim", run<keep_dim>, Phase::exported, Phase::exported, Kind::quirk},
+      {"mark_loops", run<mark_loops>, Phase::exported, Phase::decided},
+      {"remove_list_mutation", run<torch::jit::RemoveListMutation>, Phase::decided, Phase::decided},
       {"inputs", run_inputs, Phase::decided, Phase::decided},
       {"answer_questions", run_answer_questions, Phase::decided, Phase::decided},
-      {"promote_operands", run_promote_operands, Phase::decided, Phase::decided, Kind::speed,
+      {"promote_operands", run<promote_operands>, Phase::decided, Phase::decided, Kind::speed,
        For::all, Reads::facts},
   };
   return passes;
@@ -183,9 +127,9 @@ const std::vector<Pass>& deciding() {
 
 const std::vector<Pass>& interpreting() {
   static const auto& passes = *new std::vector<Pass>{
-      {"write_questions", run_write_questions, Phase::lowered, Phase::lowered},
-      {"unmark_loops", run_unmark_loops, Phase::lowered, Phase::exported},
-      {"decompose", run_decompose, Phase::exported, Phase::exported},
+      {"write_questions", run<write_questions>, Phase::lowered, Phase::lowered},
+      {"unmark_loops", run<unmark_loops>, Phase::lowered, Phase::exported},
+      {"decompose", run<decompose>, Phase::exported, Phase::exported},
   };
   return passes;
 }
@@ -193,27 +137,30 @@ const std::vector<Pass>& interpreting() {
 const std::vector<Pass>& sealing() {
   static const auto& passes = *new std::vector<Pass>{
       {"seal", run_seal, Phase::decided, Phase::sealed, Kind::meaning, For::all, Reads::facts},
-      {"fold_sealed", run_fold_sealed, Phase::sealed, Phase::sealed},
+      {"fold_sealed", run<fold_sealed>, Phase::sealed, Phase::sealed},
       {"optimize_frozen_graph", run_optimize_frozen_graph, Phase::sealed, Phase::sealed,
        Kind::speed},
-      {"share_parts", run_share_parts, Phase::sealed, Phase::sealed, Kind::speed},
-      {"merge_branches", run_merge_branches, Phase::sealed, Phase::sealed, Kind::speed},
+      {"share_parts", run<share_parts>, Phase::sealed, Phase::sealed, Kind::speed},
+      {"merge_branches", run<merge_branches>, Phase::sealed, Phase::sealed, Kind::speed},
       {"functionalize", run_functionalize, Phase::sealed, Phase::sealed, Kind::speed, For::all,
        Reads::facts},
-      {"fuse_attention", run_fuse_attention, Phase::sealed, Phase::sealed, Kind::speed,
+      {"fuse_attention", run<fuse_attention>, Phase::sealed, Phase::sealed, Kind::speed,
        For::servers, Reads::facts},
-      {"channels_last", run_channels_last, Phase::sealed, Phase::sealed, Kind::speed, For::servers},
-      {"keep_zero_dim", run_keep_zero_dim, Phase::sealed, Phase::sealed, Kind::quirk, For::all,
+      {"channels_last", run<channels_last>, Phase::sealed, Phase::sealed, Kind::speed,
+       For::servers},
+      {"keep_zero_dim", run<keep_zero_dim>, Phase::sealed, Phase::sealed, Kind::quirk, For::all,
        Reads::facts},
-      {"keep_in_place", run_keep_in_place, Phase::sealed, Phase::sealed, Kind::quirk, For::all,
+      {"keep_in_place", run<keep_in_place>, Phase::sealed, Phase::sealed, Kind::quirk, For::all,
        Reads::facts},
-      {"unmark_loops", run_unmark_loops, Phase::sealed, Phase::stock},
-      {"keep_gradients", run_keep_gradients, Phase::stock, Phase::stock, Kind::quirk},
-      {"keep_addmm", run_keep_addmm, Phase::stock, Phase::stock, Kind::quirk},
-      {"write_strides", run_write_strides, Phase::stock, Phase::stock, Kind::quirk},
-      {"detach_sizes", run_detach_sizes, Phase::stock, Phase::stock, Kind::quirk},
-      {"fuse_pointwise", run_fuse_pointwise, Phase::stock, Phase::stock, Kind::speed, For::servers},
-      {"widen_products", run_widen_products, Phase::stock, Phase::stock, Kind::speed, For::servers},
+      {"unmark_loops", run<unmark_loops>, Phase::sealed, Phase::stock},
+      {"keep_gradients", run<keep_gradients>, Phase::stock, Phase::stock, Kind::quirk},
+      {"keep_addmm", run<keep_addmm>, Phase::stock, Phase::stock, Kind::quirk},
+      {"write_strides", run<write_strides>, Phase::stock, Phase::stock, Kind::quirk},
+      {"detach_sizes", run<detach_sizes>, Phase::stock, Phase::stock, Kind::quirk},
+      {"fuse_pointwise", run<fuse_pointwise>, Phase::stock, Phase::stock, Kind::speed,
+       For::servers},
+      {"widen_products", run<widen_products>, Phase::stock, Phase::stock, Kind::speed,
+       For::servers},
   };
   return passes;
 }

@@ -21,6 +21,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -79,6 +80,30 @@ struct Pass {
   For artefacts = For::all;
   Reads reads = Reads::graph;
 };
+
+// A pass as a row has it, of a graph alone or with what is known of it. One that returns nothing
+// changes nothing.
+template <auto pass>
+bool run(Context& context) {
+  using torch::jit::Graph;
+  const auto told = [](auto&... arguments) {
+    if constexpr (std::is_void_v<std::invoke_result_t<decltype(pass), decltype(arguments)...>>) {
+      pass(arguments...);
+      return false;
+    } else {
+      return pass(arguments...);
+    }
+  };
+  if constexpr (std::is_invocable_v<decltype(pass), Graph&>) {
+    return told(*context.graph);
+  } else if constexpr (std::is_invocable_v<decltype(pass), std::shared_ptr<Graph>&>) {
+    return told(context.graph);
+  } else if constexpr (std::is_invocable_v<decltype(pass), Graph&, Facts&>) {
+    return told(*context.graph, context.facts);
+  } else {
+    return told(context.graph, context.facts);
+  }
+}
 
 // Whether the artefact is for a server. What a task writes while the rest runs, no order of nodes
 // tells: what starts one is left as it is.

@@ -22,18 +22,6 @@ bool run_flatten(Context& c) {
   return true;
 }
 
-bool run_name_convolutions(Context& c) { return name_convolutions(c.graph); }
-
-bool run_write_numbers(Context& c) { return write_numbers(*c.graph); }
-
-bool run_write_powers(Context& c) { return write_powers(*c.graph); }
-
-bool run_mark_loops(Context& c) { return mark_loops(*c.graph); }
-
-bool run_tell_aliases(Context& c) { return tell_aliases(c.graph); }
-
-bool run_fold_constants(Context& c) { return fold_constants(c.graph); }
-
 bool run_fix_attributes(Context& c) {
   c.reads = read_attributes(c.graph, c.self);
   return !c.reads.empty();
@@ -49,27 +37,23 @@ bool run_enter_scopes(Context& c) {
   return enter_scopes(*c.graph, c.scopes);
 }
 
-bool run_share_casts(Context& c) { return share_casts(c.graph); }
-
 // As outside any autocast: what is computed here is computed once, for all calls.
 bool run_constant_propagation(Context& c) {
   const Suspended off;
   return torch::jit::ConstantPropagation(c.graph);
 }
 
-bool run_for_interpreter(Context& c) { return for_interpreter(*c.graph); }
-
 }  // namespace
 
 const std::vector<Pass>& flattening() {
   static const auto& passes = *new std::vector<Pass>{
       {"flatten", run_flatten, Phase::source, Phase::inlined},
-      {"name_convolutions", run_name_convolutions, Phase::inlined, Phase::inlined},
-      {"write_numbers", run_write_numbers, Phase::inlined, Phase::inlined, Kind::quirk},
-      {"write_powers", run_write_powers, Phase::inlined, Phase::inlined},
-      {"mark_loops", run_mark_loops, Phase::inlined, Phase::flat},
-      {"tell_aliases", run_tell_aliases, Phase::flat, Phase::flat, Kind::quirk},
-      {"fold_constants", run_fold_constants, Phase::flat, Phase::flat},
+      {"name_convolutions", run<name_convolutions>, Phase::inlined, Phase::inlined},
+      {"write_numbers", run<write_numbers>, Phase::inlined, Phase::inlined, Kind::quirk},
+      {"write_powers", run<write_powers>, Phase::inlined, Phase::inlined},
+      {"mark_loops", run<mark_loops>, Phase::inlined, Phase::flat},
+      {"tell_aliases", run<tell_aliases>, Phase::flat, Phase::flat, Kind::quirk},
+      {"fold_constants", run<fold_constants>, Phase::flat, Phase::flat},
       {"fix_attributes", run_fix_attributes, Phase::flat, Phase::flat},
   };
   return passes;
@@ -78,7 +62,7 @@ const std::vector<Pass>& flattening() {
 const std::vector<Pass>& lowering() {
   static const auto& passes = *new std::vector<Pass>{
       {"lower", run_lower, Phase::flat, Phase::lowered},
-      {"share_casts", run_share_casts, Phase::lowered, Phase::lowered, Kind::speed},
+      {"share_casts", run<share_casts>, Phase::lowered, Phase::lowered, Kind::speed},
   };
   return passes;
 }
@@ -86,7 +70,7 @@ const std::vector<Pass>& lowering() {
 const std::vector<Pass>& recording() {
   static const auto& passes = *new std::vector<Pass>{
       {"enter_scopes", run_enter_scopes, Phase::flat, Phase::lowered},
-      {"for_interpreter", run_for_interpreter, Phase::lowered, Phase::runnable, Kind::quirk},
+      {"for_interpreter", run<for_interpreter>, Phase::lowered, Phase::runnable, Kind::quirk},
   };
   return passes;
 }
@@ -95,7 +79,7 @@ const std::vector<Pass>& running() {
   static const auto& passes = *new std::vector<Pass>{
       {"constant_propagation", run_constant_propagation, Phase::lowered, Phase::lowered,
        Kind::speed},
-      {"for_interpreter", run_for_interpreter, Phase::lowered, Phase::runnable, Kind::quirk},
+      {"for_interpreter", run<for_interpreter>, Phase::lowered, Phase::runnable, Kind::quirk},
   };
   return passes;
 }

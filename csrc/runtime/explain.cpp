@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "analysis/policy.h"
+#include "analysis/traits.h"
 #include "core/ambient.h"
 #include "core/copies.h"
 #include "core/devices.h"
@@ -45,16 +46,10 @@ bool is_operator(const Node* node) {
     return true;
   }
   const auto* schema = node->maybeSchema();
-  const auto takes_tensor = [](const Value* value) {
-    return value->type()->kind() == c10::TypeKind::TensorType ||
-           value->type()->isSubtypeOf(*c10::OptionalType::ofTensor()) ||
-           value->type()->isSubtypeOf(*c10::ListType::ofTensors());
-  };
-  const auto any = [&](at::ArrayRef<const Value*> values) {
-    return std::any_of(values.begin(), values.end(), takes_tensor);
-  };
   return schema && !node->kind().is_prim() &&
-         c10::Dispatcher::singleton().findOp(schema->operator_name()) && any(node->outputs());
+         c10::Dispatcher::singleton().findOp(schema->operator_name()) &&
+         std::any_of(node->outputs().begin(), node->outputs().end(),
+                     [](const Value* value) { return is_of_tensors(value->type()); });
 }
 
 std::string name_of(const Node* node) {
@@ -144,9 +139,7 @@ Called called_by(const Node* node) {
   if (schema && !is_call(node)) {
     made.schema = *schema;
     made.run = [node](Stack& stack) { node->getOperation()(stack); };
-    made.can_run_again =
-        !node->isNondeterministic() &&
-        std::string_view(node->kind().toUnqualString()).find("empty") == std::string_view::npos;
+    made.can_run_again = !node->isNondeterministic() && traits_of(node).memory != Memory::unwritten;
   }
   return made;
 }

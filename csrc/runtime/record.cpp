@@ -14,6 +14,7 @@
 #include "core/devices.h"
 #include "core/dialect.h"
 #include "core/error.h"
+#include "core/types.h"
 
 namespace jit_amp {
 namespace {
@@ -152,7 +153,7 @@ void cast_others(Node* first, const std::string& device, c10::ScalarType dtype, 
       Value* operand = node->input(i);
       const bool is_outside =
           operand->node()->kind() == prim::Param || operand->node()->isBefore(first);
-      if (operand->type()->kind() != c10::TypeKind::TensorType || !is_outside ||
+      if (!is_tensor(operand->type()) || !is_outside ||
           operand->node()->hasAttribute(ops::of_autocast)) {
         continue;
       }

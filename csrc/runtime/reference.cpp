@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "analysis/traits.h"
 #include "core/dialect.h"
 #include "core/graphs.h"
 
@@ -13,19 +14,8 @@ namespace {
 
 using namespace torch::jit;
 
-bool writes(const Node* node) {
-  const FunctionSchema* schema = node->maybeSchema();
-  return schema && std::any_of(schema->arguments().begin(), schema->arguments().end(),
-                               [](const c10::Argument& argument) {
-                                 return argument.alias_info() && argument.alias_info()->isWrite();
-                               });
-}
-
-// `empty`, `new_empty_strided` and the like: what memory held before.
-bool is_uninitialized(const Node* node) {
-  return node->kind().is_aten() &&
-         std::string(node->kind().toUnqualString()).find("empty") != std::string::npos;
-}
+// What memory held before.
+bool is_uninitialized(const Node* node) { return traits_of(node).memory == Memory::unwritten; }
 
 bool is_same(const at::Tensor& a, const at::Tensor& b) {
   if (a.defined() != b.defined()) {
@@ -72,7 +62,7 @@ bool is_repeatable(Graph& graph) {
            node->kind() == prim::SetAttr || node->kind() == prim::CallMethod ||
            node->kind() == prim::Print || node->kind() == ops::scoped_effect ||
            node->kind() == aten::warn || node->isNondeterministic() || is_uninitialized(node) ||
-           writes(node);
+           is_write(node);
   });
 }
 

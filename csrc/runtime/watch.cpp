@@ -9,7 +9,9 @@
 #include <map>
 #include <tuple>
 
+#include "analysis/traits.h"
 #include "core/ambient.h"
+#include "core/types.h"
 
 namespace jit_amp {
 namespace {
@@ -26,11 +28,8 @@ struct Known {
 
 bool gives_tensor(const c10::FunctionSchema& schema) {
   const auto& results = schema.returns();
-  return std::any_of(results.begin(), results.end(), [](const c10::Argument& each) {
-    return each.type()->kind() == c10::TypeKind::TensorType ||
-           each.type()->isSubtypeOf(*c10::ListType::ofTensors()) ||
-           each.type()->isSubtypeOf(*c10::OptionalType::ofTensor());
-  });
+  return std::any_of(results.begin(), results.end(),
+                     [](const c10::Argument& each) { return is_of_tensors(each.type()); });
 }
 
 Known known_of(const c10::OperatorName& name) {
@@ -40,8 +39,9 @@ Known known_of(const c10::OperatorName& name) {
     const auto& schema = handle->schema();
     made.called.schema = schema;
     made.called.run = [op = *handle](c10::Stack& stack) { op.callBoxed(stack); };
-    made.called.can_run_again = !handle->hasTag(at::Tag::nondeterministic_seeded) &&
-                                name.name.find("empty") == std::string::npos;
+    made.called.can_run_again =
+        !handle->hasTag(at::Tag::nondeterministic_seeded) &&
+        traits_of(c10::Symbol::fromQualString(name.name)).memory != Memory::unwritten;
     made.writes = schema.is_mutable();
     made.is_shown = gives_tensor(schema) || made.writes;
   }

@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "analysis/traits.h"
 #include "core/dialect.h"
 #include "core/graphs.h"
 
@@ -46,14 +47,12 @@ void take_weight_casts(Block* block, std::vector<TakenCast>& taken) {
 std::vector<Node*> hide_tensors(Graph& graph) {
   std::vector<Node*> hidden;
   for (Node* node : all_nodes(graph)) {
-    if (node->kind() != aten::add && node->kind() != aten::sub && node->kind() != aten::mul &&
-        node->kind() != aten::div) {
+    if (traits_of(node).group != Group::arithmetic) {
       continue;
     }
     for (size_t i = 0; i < 2; ++i) {
       Value* operand = node->input(i);
-      if (operand->node()->kind() == prim::Constant &&
-          operand->type()->kind() == c10::TypeKind::TensorType) {
+      if (operand->node()->kind() == prim::Constant && is_tensor(operand->type())) {
         hidden.push_back(
             node->owningGraph()->create(ops::carried, {operand}, 1)->insertBefore(node));
         node->replaceInput(i, hidden.back()->output());

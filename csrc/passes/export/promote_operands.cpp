@@ -2,6 +2,7 @@
 
 #include <torch/csrc/jit/ir/constants.h>
 
+#include "analysis/traits.h"
 #include "core/graphs.h"
 
 namespace jit_amp {
@@ -12,11 +13,8 @@ using namespace torch::jit;
 // Arithmetic of two tensors that promotes them, and that PyTorch's executor differentiates itself
 // (torch/csrc/jit/runtime/symbolic_script.cpp).
 bool is_arithmetic(const Node* node) {
-  return (node->kind() == aten::add || node->kind() == aten::sub || node->kind() == aten::mul ||
-          node->kind() == aten::div) &&
-         node->inputs().size() >= 2 &&
-         node->input(0)->type()->kind() == c10::TypeKind::TensorType &&
-         node->input(1)->type()->kind() == c10::TypeKind::TensorType;
+  return traits_of(node).group == Group::arithmetic && is_tensor(node->input(0)->type()) &&
+         is_tensor(node->input(1)->type());
 }
 
 // Whether the operator casts an operand of the dtype to `wide`, which holds all that it can hold.

@@ -261,10 +261,10 @@ class Rewriter {
     std::vector<Value*> tensors;
     const auto& formals = node->schema().arguments();
     for (size_t i = 0; i < formals.size(); ++i) {
-      if (formals[i].type()->isSubtypeOf(*c10::ListType::ofTensors())) {
+      if (is_tensor_list(formals[i].type())) {
         return node->input(i);
       }
-      if (formals[i].type()->kind() == c10::TypeKind::TensorType) {
+      if (is_tensor(formals[i].type())) {
         tensors.push_back(node->input(i));
       }
     }

@@ -21,7 +21,7 @@ using namespace torch::jit;
 using Key = std::tuple<Value*, Value*, Value*, Value*>;
 
 bool is_tensor_cast(const Node* node) {
-  return node->kind() == ops::cast && node->output()->type()->kind() == c10::TypeKind::TensorType;
+  return node->kind() == ops::cast && is_tensor(node->output()->type());
 }
 
 Key key_of(Node* cast) {

@@ -1,9 +1,8 @@
 #include "passes/quirks/keep_dim.h"
 
 #include <algorithm>
-#include <string>
-#include <unordered_set>
 
+#include "analysis/traits.h"
 #include "core/dialect.h"
 #include "core/graphs.h"
 
@@ -20,10 +19,8 @@ bool is_convolution(const Node* node) {
 // Whether the result has the dimensions of the first operand, and the node may go, or be a cast
 // that goes, so that the operand is asked.
 bool may_go(const Node* node) {
-  static const auto& names = *new std::unordered_set<std::string>{
-      "to", "dropout", "feature_dropout", "detach", "contiguous", "alias"};
-  return node->kind() == ops::cast ||
-         (node->kind().is_aten() && names.count(node->kind().toUnqualString()));
+  const Group group = traits_of(node).group;
+  return node->kind() == ops::cast || group == Group::identity || group == Group::dropout;
 }
 
 // Whether the value may turn out to be any that was made before: an element of a list, or what a

@@ -29,7 +29,7 @@ bool keep_gradients(Graph& graph) {
       continue;
     }
     for (Value* result : node->outputs()) {
-      if (result->type()->kind() != c10::TypeKind::TensorType || !result->hasUses()) {
+      if (!is_tensor(result->type()) || !result->hasUses()) {
         continue;
       }
       Node* alias = node->owningGraph()->create(aten::alias, 1);

@@ -7,8 +7,6 @@ namespace {
 
 using namespace torch::jit;
 
-bool is_tensor(const Value* value) { return value->type()->kind() == c10::TypeKind::TensorType; }
-
 bool have_one_dtype(const Fact& one, const Fact& other) {
   return one.dtype() && one.dtype() == other.dtype();
 }
@@ -33,7 +31,8 @@ bool keep_in_place(Graph& graph, const Facts& facts) {
       continue;
     }
     Value *written = node->input(0), *other = node->input(1);
-    if (is_tensor(written) && is_tensor(other) && written->node()->kind() != aten::alias &&
+    if (is_tensor(written->type()) && is_tensor(other->type()) &&
+        written->node()->kind() != aten::alias &&
         !have_one_dtype(facts.of(written), facts.of(other))) {
       use_result(written, node);
       const WithInsertPoint here(node);

@@ -1,6 +1,7 @@
 #include "passes/quirks/keep_zero_dim.h"
 
 #include <ATen/ATen.h>
+#include "analysis/traits.h"
 #include "core/graphs.h"
 
 namespace jit_amp {
@@ -21,17 +22,12 @@ bool decides_dtype(const Fact& operand, const at::Tensor& constant) {
          !constant.is_complex();
 }
 
-bool is_canonicalized(const Node* node) {
-  return node->kind() == aten::add || node->kind() == aten::sub || node->kind() == aten::mul ||
-         node->kind() == aten::div;
-}
-
 }  // namespace
 
 bool keep_zero_dim(Graph& graph, const Facts& facts) {
   bool changed = false;
   for (Node* node : all_nodes(graph)) {
-    if (!is_canonicalized(node)) {
+    if (traits_of(node).group != Group::arithmetic) {
       continue;
     }
     Value *first = node->input(0), *second = node->input(1);

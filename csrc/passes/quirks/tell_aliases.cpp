@@ -2,10 +2,10 @@
 
 #include <torch/csrc/jit/ir/alias_analysis.h>
 
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "analysis/traits.h"
 #include "core/graphs.h"
 
 namespace jit_amp {
@@ -13,47 +13,15 @@ namespace {
 
 using namespace torch::jit;
 
-// Operators whose result may be an operand, or share its memory, and whose schema does not say so:
-// seen on calls of PyTorch's own samples.
-bool may_return_an_operand(const Node* node) {
-  static const std::unordered_set<std::string> names{
-      "_unsafe_view",
-      "alpha_dropout",
-      "atleast_1d",
-      "atleast_2d",
-      "atleast_3d",
-      "broadcast_tensors",
-      "cartesian_prod",
-      "conj_physical",
-      "cumprod_backward",
-      "dropout",
-      "einsum",
-      "feature_alpha_dropout",
-      "histogramdd",
-      "feature_dropout",
-      "meshgrid",
-      "native_dropout",
-      "rrelu",
-      "sum_to_size",
-      "to_dense",
-      "type_as",
-      "unsafe_chunk",
-      "unsafe_split",
-      "unsafe_split_with_sizes",
-  };
-  return node->kind().is_aten() && names.count(node->kind().toUnqualString()) != 0;
-}
-
 // The tensors that the result may be.
 std::vector<Value*> candidates(Node* node) {
   std::vector<Value*> found;
   for (Value* operand : node->inputs()) {
-    if (operand->type()->kind() == c10::TypeKind::TensorType) {
+    if (is_tensor(operand->type())) {
       found.push_back(operand);
       break;  // the others tell how
     }
-    if (operand->node()->kind() == prim::ListConstruct &&
-        operand->type()->isSubtypeOf(*c10::ListType::ofTensors())) {
+    if (operand->node()->kind() == prim::ListConstruct && is_tensor_list(operand->type())) {
       found.insert(found.end(), operand->node()->inputs().begin(), operand->node()->inputs().end());
     }
   }
@@ -64,9 +32,9 @@ std::vector<Value*> candidates(Node* node) {
 std::vector<Value*> results_of(Node* node) {
   std::vector<Value*> found;
   for (Value* output : node->outputs()) {
-    if (output->type()->kind() == c10::TypeKind::TensorType) {
+    if (is_tensor(output->type())) {
       found.push_back(output);
-    } else if (output->type()->isSubtypeOf(*c10::ListType::ofTensors())) {
+    } else if (is_tensor_list(output->type())) {
       for (const Use& use : output->uses()) {
         if (use.user->kind() == aten::__getitem__ || use.user->kind() == prim::ListUnpack) {
           found.insert(found.end(), use.user->outputs().begin(), use.user->outputs().end());
@@ -105,7 +73,7 @@ bool tell_aliases(const std::shared_ptr<Graph>& graph) {
   }
   std::vector<Node*> choices;
   for (Node* node : all_nodes(*graph)) {
-    if (!may_return_an_operand(node)) {
+    if (!may_return_operand(node)) {
       continue;
     }
     for (Value* result : results_of(node)) {

@@ -2,8 +2,8 @@
 
 #include <torch/csrc/jit/ir/constants.h>
 
-#include <string>
-#include <unordered_set>
+#include <optional>
+#include <utility>
 
 #include "core/graphs.h"
 
@@ -12,21 +12,19 @@ namespace {
 
 using namespace torch::jit;
 
-// All take the kernel's size and the stride after the tensor.
-constexpr size_t kKernel = 1;
-constexpr size_t kStride = 2;
-
-bool is_pooling(const Node* node) {
-  static const auto& names = *new std::unordered_set<std::string>{"avg_pool1d",
-                                                                  "avg_pool2d",
-                                                                  "avg_pool3d",
-                                                                  "max_pool1d",
-                                                                  "max_pool2d",
-                                                                  "max_pool3d",
-                                                                  "max_pool1d_with_indices",
-                                                                  "max_pool2d_with_indices",
-                                                                  "max_pool3d_with_indices"};
-  return node->kind().is_aten() && names.count(node->kind().toUnqualString());
+// Where a pooling takes its stride and the size of its kernel: its schema says that the stride may
+// be left out.
+std::optional<std::pair<size_t, size_t>> stride_and_kernel(const Node* node) {
+  const FunctionSchema* schema = node->kind().is_aten() ? node->maybeSchema() : nullptr;
+  const auto stride = schema ? schema->argumentIndexWithName("stride") : std::nullopt;
+  const auto kernel = schema ? schema->argumentIndexWithName("kernel_size") : std::nullopt;
+  if (!stride || !kernel) {
+    return std::nullopt;
+  }
+  const auto& left_out = schema->arguments()[*stride].default_value();
+  return left_out && left_out->isIntList() && left_out->toIntVector().empty()
+             ? std::optional(std::pair<size_t, size_t>(*stride, *kernel))
+             : std::nullopt;
 }
 
 // A list that is made for one use cannot have been written to in between.
@@ -42,8 +40,9 @@ bool is_empty_list(const Value* value) {
 bool write_strides(Graph& graph) {
   bool changed = false;
   for (Node* node : all_nodes(graph)) {
-    if (is_pooling(node) && is_empty_list(node->input(kStride))) {
-      node->replaceInput(kStride, node->input(kKernel));
+    const auto at = stride_and_kernel(node);
+    if (at && is_empty_list(node->input(at->first))) {
+      node->replaceInput(at->first, node->input(at->second));
       changed = true;
     }
   }

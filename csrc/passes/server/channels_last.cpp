@@ -8,69 +8,16 @@
 #include <iterator>
 #include <map>
 #include <optional>
-#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "analysis/traits.h"
 #include "core/graphs.h"
 
 namespace jit_amp {
 namespace {
 
 using namespace torch::jit;
-
-// Their results have the layout of their operands, and as many dimensions.
-const std::unordered_set<std::string_view>& keeping() {
-  static const auto& names = *new std::unordered_set<std::string_view>{
-      "relu",
-      "relu6",
-      "hardtanh",
-      "hardswish",
-      "hardsigmoid",
-      "sigmoid",
-      "tanh",
-      "silu",
-      "gelu",
-      "elu",
-      "leaky_relu",
-      "mish",
-      "clamp",
-      "clamp_min",
-      "clamp_max",
-      "add",
-      "sub",
-      "mul",
-      "div",
-      "batch_norm",
-      "max_pool2d",
-      "avg_pool2d",
-      "dropout",
-      "adaptive_avg_pool2d",
-      "to",
-      "feature_dropout",
-      "upsample_nearest1d",
-      "upsample_nearest2d",
-      "upsample_nearest3d",
-      "_upsample_nearest_exact2d",
-      "upsample_linear1d",
-      "upsample_bilinear2d",
-      "upsample_bicubic2d",
-      "upsample_trilinear3d",
-      "conv2d",
-      "conv_transpose2d",
-      "constant_pad_nd",
-      "cat",
-  };
-  return names;
-}
-
-std::string_view name_in_place_or_not(const Node* node) {
-  std::string_view name = node->kind().is_aten() ? node->kind().toUnqualString() : "";
-  if (name.size() > 1 && name.back() == '_') {
-    name.remove_suffix(1);
-  }
-  return name;
-}
 
 // Whether the tensor has the same strides in every layout: if it is part of a sum, the layout of
 // the result is that of the other part.
@@ -101,7 +48,7 @@ bool makes_default_of_several(const Node* node) {
 }
 
 bool keeps_layout(const Node* node) {
-  return (keeping().count(name_in_place_or_not(node)) && !names_layout(node)) ||
+  return (traits_in_place_or_not(node).strides == Strides::kept && !names_layout(node)) ||
          is_list_for_cat(node);
 }
 
@@ -120,27 +67,7 @@ bool is_global_mean(const Node* node) {
 }
 
 // Asks for something that is the same in every layout.
-bool asks_only(const Node* node) {
-  static const auto& names = *new std::unordered_set<std::string_view>{
-      "size", "dim", "len", "numel", "dtype", "device", "is_cpu", "is_cuda", "is_floating_point"};
-  return names.count(node->kind().toUnqualString()) != 0;
-}
-
-bool may_hold_tensors(const c10::TypePtr& type) {
-  switch (type->kind()) {
-    case c10::TypeKind::TensorType:
-    case c10::TypeKind::AnyType:
-    case c10::TypeKind::ClassType:
-    case c10::TypeKind::InterfaceType:
-      return true;
-    default:
-      break;
-  }
-  const auto inside = type->containedTypes();
-  return std::any_of(inside.begin(), inside.end(), may_hold_tensors);
-}
-
-bool holds_tensors(const Value* value) { return may_hold_tensors(value->type()); }
+bool asks_only(const Node* node) { return traits_of(node).group == Group::question; }
 
 // A convolution over two dimensions whose weight is a constant that only such take, in a reduced
 // dtype and the default layout, on a CPU.
@@ -291,7 +218,7 @@ class Chains {
   bool has_no_other(const Node* node) const {
     return std::all_of(node->inputs().begin(), node->inputs().end(), [&](const Value* input) {
       const at::Tensor* constant = tensor_in(input->node());
-      return values_.count(input) || !holds_tensors(input) ||
+      return values_.count(input) || !may_hold_tensors(input->type()) ||
              (constant && has_no_layout(*constant)) || input->mustBeNone();
     });
   }
@@ -333,7 +260,7 @@ class Chains {
   bool can_leave(size_t number, const std::vector<Use>& uses, const AliasDb& aliases) const {
     Value* value = order_[number];
     const auto is_same = [&](Value* other) {
-      return holds_tensors(other) && aliases.mayContainAlias(other, value);
+      return may_hold_tensors(other->type()) && aliases.mayContainAlias(other, value);
     };
     if (std::any_of(graph_.inputs().begin(), graph_.inputs().end(), is_same)) {
       return false;

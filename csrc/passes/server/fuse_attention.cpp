@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "analysis/traits.h"
 #include "core/definitions/attention.h"
 #include "core/graphs.h"
 #include "core/processor.h"
@@ -280,15 +281,13 @@ class Matcher {
 
   // Whether the node gives its first operand, up to rounding.
   bool is_identity(const Node* node) const {
-    static const std::vector<Symbol> kinds{aten::to,    aten::type_as, aten::contiguous,
-                                           aten::clone, aten::alias,   aten::detach};
     if (node->kind() == aten::dropout) {
       const auto rate = real_number(node->input(1));
       const auto train = constant_as<bool>(node->input(2));
       return (train && !*train) || (rate && *rate == 0);
     }
-    return std::find(kinds.begin(), kinds.end(), node->kind()) != kinds.end() &&
-           is_floating(node->output()) && is_floating(node->input(0));
+    return traits_of(node).group == Group::identity && is_floating(node->output()) &&
+           is_floating(node->input(0));
   }
 
   static bool is_transposition(const Node* node, int64_t rank) {
@@ -318,8 +317,7 @@ class Matcher {
 
   // A first product as rows of queries and rows of keys.
   std::optional<Product> first_product(Node* node, bool by_columns) const {
-    if (node->kind() == aten::matmul || node->kind() == aten::bmm ||
-        node->kind() == aten::baddbmm) {
+    if (is_batched_product(node)) {
       const size_t from = node->kind() == aten::baddbmm ? 1 : 0;
       Product product{node->input(from), node->input(from + 1)};
       product.right_columns = kTurned;
@@ -373,7 +371,7 @@ class Matcher {
       return node->inputs().size() == 3 && is_fill(node->input(1)) ? 2 : 1;
     }
     if ((node->kind() == aten::add || node->kind() == aten::mul) &&
-        node->input(1)->type()->cast<c10::TensorType>()) {
+        is_tensor(node->input(1)->type())) {
       return leads_to_product(node->input(0)) ? 0 : 1;
     }
     return 0;
@@ -403,7 +401,7 @@ class Matcher {
       return true;
     }
     const Fact fact = facts_.of(value);
-    return value->type()->cast<c10::TensorType>() && fact.dims == Dims::none &&
+    return is_tensor(value->type()) && fact.dims == Dims::none &&
            (fact.dtype() == c10::kFloat || is_reduced(fact.dtype())) &&
            fact.device == c10::DeviceType::CPU;
   }
@@ -411,9 +409,8 @@ class Matcher {
   // Whether the tensor can be part of a mask.
   bool is_term(const Value* value) const {
     const Fact fact = facts_.of(value);
-    return value->type()->cast<c10::TensorType>() && fact.dtype() &&
-           fact.device == c10::DeviceType::CPU && *fact.dtype() != c10::kDouble &&
-           !c10::isComplexType(*fact.dtype());
+    return is_tensor(value->type()) && fact.dtype() && fact.device == c10::DeviceType::CPU &&
+           *fact.dtype() != c10::kDouble && !c10::isComplexType(*fact.dtype());
   }
 
   std::optional<Step> step_of(const Node* node, size_t scores) const {
@@ -465,10 +462,10 @@ class Matcher {
 
   // The dtype of an operand before it was widened, which loses nothing; views come after that.
   std::optional<c10::ScalarType> narrow_dtype(const Value* value) const {
-    static const std::vector<Symbol> views{aten::transpose, aten::permute,      aten::view,
-                                           aten::reshape,   Symbol::aten("mT"), aten::unsqueeze};
-    const auto is_view = [&](const Node* node) {
-      return std::find(views.begin(), views.end(), node->kind()) != views.end();
+    const auto is_view = [&](const Node* node) {  // but not of another dtype
+      const Strides strides = traits_of(node).strides;
+      return (strides == Strides::viewed || strides == Strides::permuted) &&
+             dtype(node->input(0)) == dtype(node->output());
     };
     while (dtype(value) == c10::kFloat && is_view(value->node())) {
       value = value->node()->input(0);
@@ -719,6 +716,10 @@ class Fuser {
 };
 
 }  // namespace
+
+bool is_batched_product(const Node* node) {
+  return node->kind() == aten::matmul || node->kind() == aten::bmm || node->kind() == aten::baddbmm;
+}
 
 bool fuse_attention(const std::shared_ptr<Graph>& graph, const Facts& facts) {
   const Matcher matcher(facts);

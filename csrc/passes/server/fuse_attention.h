@@ -37,6 +37,9 @@
 
 namespace jit_amp {
 
+// Whether the node is a product of matrices that can give the scores, as many as there are.
+bool is_batched_product(const torch::jit::Node* node);
+
 // Returns whether the graph changed.
 bool fuse_attention(const std::shared_ptr<torch::jit::Graph>& graph, const Facts& facts);
 

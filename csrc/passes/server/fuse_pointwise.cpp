@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "analysis/traits.h"
 #include "core/graphs.h"
 #include "core/processor.h"
 
@@ -30,31 +31,27 @@ std::optional<at::Scalar> number(const Value* value) {
   return constant && constant->isScalar() ? std::optional(constant->toScalar()) : std::nullopt;
 }
 
+// By its name in analysis/traits.inc, and what it is given beside a tensor.
 std::optional<Activation> activation_of(const Node* node) {
-  static const auto& simple = *new std::unordered_map<std::string, std::string>{
-      {"relu", "relu"},           {"sigmoid", "sigmoid"},         {"tanh", "tanh"},
-      {"hardswish", "hardswish"}, {"hardsigmoid", "hardsigmoid"}, {"silu", "swish"}};
-  std::string name = node->kind().is_aten() ? node->kind().toUnqualString() : "";
-  if (!name.empty() && name.back() == '_') {  // what it would write to has no other user
-    name.pop_back();
+  const Traits& traits = traits_in_place_or_not(node);
+  Activation found{traits.fused, {}, ""};
+  if (found.name.empty() || found.name == "onednn") {
+    return std::nullopt;
   }
-  if (const auto known = simple.find(name); known != simple.end()) {
-    return Activation{known->second, {}, ""};
+  if (node->inputs().size() == 1 && found.name == "hardtanh") {  // relu6
+    found.scalars = {0.0, 6.0};
   }
-  if (name == "relu6") {
-    return Activation{"hardtanh", {0.0, 6.0}, ""};
+  for (const Value* operand : node->inputs().slice(1)) {
+    const auto constant = toIValue(operand);
+    if (constant && constant->isScalar()) {
+      found.scalars.push_back(constant->toScalar());
+    } else if (constant && constant->isString()) {
+      found.algorithm = constant->toStringRef();
+    } else {
+      return std::nullopt;
+    }
   }
-  if (name == "leaky_relu" && number(node->input(1))) {
-    return Activation{name, {*number(node->input(1))}, ""};
-  }
-  if (name == "hardtanh" && number(node->input(1)) && number(node->input(2))) {
-    return Activation{name, {*number(node->input(1)), *number(node->input(2))}, ""};
-  }
-  const auto algorithm = name == "gelu" ? toIValue(node->input(1)) : std::nullopt;
-  if (algorithm && algorithm->isString()) {
-    return Activation{name, {}, algorithm->toStringRef()};
-  }
-  return std::nullopt;
+  return found;
 }
 
 // Of a linear layer. For less than that PyTorch does not call oneDNN, which would take longer to be
@@ -143,8 +140,8 @@ std::optional<size_t> added_by(const Node* node, const Value* result) {
   const size_t operand = node->input(0) == result ? 1 : 0;
   const Value* other = node->input(operand);
   const auto alpha = number(node->input(2));
-  const bool fits = other != result && other->type()->cast<c10::TensorType>() &&
-                    !(in_place && operand == 0) && alpha && alpha->equal(1);
+  const bool fits = other != result && is_tensor(other->type()) && !(in_place && operand == 0) &&
+                    alpha && alpha->equal(1);
   return fits ? std::optional(operand) : std::nullopt;
 }
 

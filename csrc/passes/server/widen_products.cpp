@@ -8,9 +8,9 @@
 #include <set>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
+#include "analysis/traits.h"
 #include "core/graphs.h"
 #include "core/processor.h"
 #include "passes/server/pack_weights.h"
@@ -29,38 +29,12 @@ constexpr int64_t kWorthwhile = 1 << 17;
 constexpr int64_t kWorthwhileProduct = 1 << 14;
 
 bool is_product(const Node* node) {
-  static const auto& names = *new std::unordered_set<std::string>{"linear",
-                                                                  "matmul",
-                                                                  "mm",
-                                                                  "bmm",
-                                                                  "mv",
-                                                                  "addmm",
-                                                                  "baddbmm",
-                                                                  "einsum",
-                                                                  "conv1d",
-                                                                  "conv2d",
-                                                                  "conv3d",
-                                                                  "conv_transpose1d",
-                                                                  "conv_transpose2d",
-                                                                  "conv_transpose3d",
-                                                                  "_convolution",
-                                                                  "lstm",
-                                                                  "gru",
-                                                                  "rnn_tanh",
-                                                                  "rnn_relu",
-                                                                  "scaled_dot_product_attention"};
-  if (!node->kind().is_aten() || !names.count(node->kind().toUnqualString())) {
-    return false;
-  }
+  const Group group = traits_of(node).group;
   const FunctionSchema* schema = node->maybeSchema();
-  return schema &&
+  return (group == Group::product || group == Group::convolution || group == Group::recurrent) &&
+         schema && !is_write(node) &&
          (schema->overload_name().empty() || schema->overload_name() == "input" ||
           schema->overload_name() == "padding" || schema->overload_name() == "deprecated");
-}
-
-bool is_tensor_list(const Value* value) {
-  const auto list = value->type()->cast<c10::ListType>();
-  return list && list->getElementType()->kind() == c10::TypeKind::TensorType;
 }
 
 std::optional<c10::ScalarType> reduced_dtype_of(const Value* value) {
@@ -75,13 +49,13 @@ std::optional<c10::ScalarType> reduced_dtype_of(const Value* value) {
 std::optional<std::vector<Value*>> operands_of(Node* node) {
   std::vector<Value*> operands;
   for (Value* input : node->inputs()) {
-    if (is_tensor_list(input)) {
+    if (is_tensor_list(input->type())) {
       if (input->node()->kind() != prim::ListConstruct) {
         return std::nullopt;
       }
       const auto elements = input->node()->inputs();
       operands.insert(operands.end(), elements.begin(), elements.end());
-    } else if (input->type()->cast<c10::TensorType>()) {
+    } else if (is_tensor(input->type())) {
       operands.push_back(input);
     } else if (input->type()->kind() == c10::TypeKind::OptionalType && !input->mustBeNone() &&
                input->type()->isSubtypeOf(*c10::OptionalType::ofTensor())) {
@@ -130,14 +104,14 @@ class Widener {
   }
 
   Value* widened(Value* value) {
-    if (is_tensor_list(value)) {
+    if (is_tensor_list(value->type())) {
       std::vector<Value*> elements;
       for (Value* element : value->node()->inputs()) {
         elements.push_back(to(element, c10::kFloat));
       }
       return graph_.insertNode(graph_.createList(c10::TensorType::get(), elements))->output();
     }
-    return value->type()->cast<c10::TensorType>() ? to(value, c10::kFloat) : value;
+    return is_tensor(value->type()) ? to(value, c10::kFloat) : value;
   }
 
   // Whether the operands are to be widened, as a value of the graph.

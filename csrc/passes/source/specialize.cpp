@@ -27,10 +27,8 @@ GraphFunction& callee(const Node* call) {
 
 bool takes_tensors(const Node* call) {
   const auto operands = call->inputs().slice(1);
-  return std::any_of(operands.begin(), operands.end(), [](const Value* operand) {
-    return operand->type()->isSubtypeOf(*c10::OptionalType::ofTensor()) ||
-           operand->type()->isSubtypeOf(*c10::ListType::ofTensors());
-  });
+  return std::any_of(operands.begin(), operands.end(),
+                     [](const Value* operand) { return is_of_tensors(operand->type()); });
 }
 
 std::vector<Node*> calls(Graph& graph) {

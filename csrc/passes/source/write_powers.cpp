@@ -39,7 +39,7 @@ bool write_powers(Graph& graph) {
   bool changed = false;
   for (Node* node : all_nodes(graph)) {
     if (node->kind() != aten::pow || node->inputs().size() != 2 ||
-        node->input(0)->type()->kind() != c10::TypeKind::TensorType || !is_augmented(node)) {
+        !is_tensor(node->input(0)->type()) || !is_augmented(node)) {
       continue;
     }
     Node* writing = node->owningGraph()->create(aten::pow_, node->inputs(), 1)->insertBefore(node);

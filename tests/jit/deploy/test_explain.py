@@ -375,6 +375,31 @@ def for_its_device(x: Tensor, d: str):
         return x @ x
 
 
+OF_TEXT = torch.jit.CompilationUnit("""
+def either(x: Tensor, twice: bool) -> Tensor:
+    if twice:
+        y = x * 2
+    else:
+        y = x + 1
+    return y
+""").either
+
+
+def calls_of_text(x: Tensor, twice: bool):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return torch.relu(OF_TEXT(x, twice)) @ x
+
+
+def test_a_branch_of_code_without_a_file_is_no_cast() -> None:
+    """What is a cast has jit_amp's own mark, and not the name of a file that there is not."""
+    report = jit_amp.explain(jit_amp.script(calls_of_text), (torch.ones(2, 2), True))
+    assert [[place.text.strip() for place in cast.users] for cast in report.casts] == [
+        ["return torch.relu(OF_TEXT(x, twice)) @ x"]
+    ] * len(report.casts)
+    assert report.casts
+    assert not any(cast.at_run_time for cast in report.casts)
+
+
 def test_a_scope_whose_device_is_known_at_run_time() -> None:
     [row] = jit_amp.explain(for_its_device, (torch.ones(2, 2), "cpu")).rows
     assert (row.policy, row.results) == ("lower", ("bfloat16",))

@@ -130,6 +130,7 @@ ROUND = """
       %there : int = prim::Constant[value={there}]()
       %two : int = prim::Constant[value=2]()
       %sizes : int[] = prim::Constant[value=[3, 2, 2]]()
+      %rate : float = prim::Constant[value=0.5]()
       %made : Tensor = {made}
       %a : Tensor = aten::to(%made, %there, %no, %no, %none)
       {between}
@@ -145,12 +146,22 @@ def test_round_trip(tensor: str, back: str) -> None:
     assert next(sealed(text).outputs()).node().kind() == "aten::relu"
 
 
+def test_round_trip_of_what_may_be_its_operand() -> None:
+    text = ROUND.replace("to(%made,", "to(%kept,").replace(
+        "%a :", "%kept : Tensor = aten::dropout(%made, %rate, %no)\n      %a :"
+    )
+    graph = sealed(text.format(tensor=BFLOAT16, made=DENSE, there=6, between="", back="%bf"))
+    assert next(graph.outputs()).node().kind() == "aten::dropout"
+
+
 @pytest.mark.parametrize(
     "made",
     [
         "aten::alias(%x)",  # what a caller gives may have any strides
         "aten::expand(%x, %sizes, %no)",  # each element several times
         "aten::slice(%x, %two, %none, %none, %two)",  # with gaps
+        "aten::dropout(%x, %rate, %no)",  # x itself
+        "aten::type_as(%x, %x)",
     ],
 )
 def test_no_round_trip_of_what_has_other_strides(made: str) -> None:
