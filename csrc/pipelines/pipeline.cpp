@@ -51,7 +51,8 @@ void run_pass(const Pass& pass, Context& context) {
     context.facts_hold = true;
   }
   const bool is_checked = is_verifying() && context.graph;
-  const std::string before = is_checked ? context.graph->toString(/*print_source_locations=*/false) : "";
+  const std::string before =
+      is_checked ? context.graph->toString(/*print_source_locations=*/false) : "";
   const Graph* const was = context.graph.get();
   dump(pass.name, "before", context.graph);
   const auto start = std::chrono::steady_clock::now();
