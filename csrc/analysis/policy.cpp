@@ -78,11 +78,9 @@ Table cuda_table() {
 // calls elementary, and what only fills, moves or copies.
 bool is_elementary(const c10::FunctionSchema& schema) {
   const auto op = c10::Dispatcher::singleton().findOp(schema.operator_name());
-  static const std::unordered_set<std::string> plain{
-      "aten::copy_", "aten::fill_", "aten::zero_",         "aten::tril",           "aten::triu",
-      "aten::tril_", "aten::triu_", "aten::pixel_shuffle", "aten::pixel_unshuffle"};
+  const auto name = c10::Symbol::fromQualString(schema.name());
   return !op || op->hasTag(at::Tag::core) || op->hasTag(at::Tag::pointwise) ||
-         plain.count(schema.name()) != 0 ||
+         traits_in_place_or_not(name).group == Group::moving ||
          std::any_of(schema.returns().begin(), schema.returns().end(),
                      [](const c10::Argument& result) {
                        return result.alias_info() && !result.alias_info()->isWrite();
@@ -91,11 +89,8 @@ bool is_elementary(const c10::FunctionSchema& schema) {
 
 // Code that is shared, and made of kernels that are not.
 bool is_linear_algebra(const std::string& name) {
-  static const std::unordered_set<std::string> others{
-      "aten::cholesky_inverse", "aten::det",        "aten::inverse",  "aten::logdet",
-      "aten::lu_solve",         "aten::matrix_exp", "aten::pinverse", "aten::qr",
-      "aten::slogdet",          "aten::svd"};
-  return name.rfind("aten::linalg_", 0) == 0 || others.count(name) != 0;
+  const auto op = c10::Symbol::fromQualString(name);
+  return name.rfind("aten::linalg_", 0) == 0 || traits_of(op).group == Group::algebra;
 }
 
 const Table& table(c10::DeviceType device) {

@@ -169,8 +169,10 @@ const Traits& traits_of(c10::Symbol op) { return find_traits(op, /*in_place=*/fa
 const Traits& traits_of(const Node* node) { return traits_of(node->kind()); }
 
 const Traits& traits_in_place_or_not(const Node* node) {
-  return find_traits(node->kind(), /*in_place=*/true);
+  return traits_in_place_or_not(node->kind());
 }
+
+const Traits& traits_in_place_or_not(c10::Symbol op) { return find_traits(op, /*in_place=*/true); }
 
 bool is_fresh(const Value* result) {
   const Node* node = result->node();

@@ -69,6 +69,8 @@ enum class Group : uint8_t {
   convolution,  //
   product,      // of matrices
   recurrent,    // a layer of several products
+  moving,       // only fills, or moves elements
+  algebra,      // linear algebra whose name does not begin with `linalg_`
   question      // about a tensor; the answer is the same in every layout
 };
 
@@ -108,6 +110,7 @@ const Traits& traits_of(c10::Symbol op);
 
 // The same, and for an in-place form those of the operator that it is a form of.
 const Traits& traits_in_place_or_not(const torch::jit::Node* node);
+const Traits& traits_in_place_or_not(c10::Symbol op);
 
 // Whether the tensor, or each in the list, has memory of its own without gaps.
 bool is_fresh(const torch::jit::Value* result);

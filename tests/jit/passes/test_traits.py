@@ -419,3 +419,21 @@ def test_fused_activations_have_that_name(row: Traits) -> None:
     algorithm = "none" if row.name == "gelu" else ""
     fused = torch.ops.mkldnn._linear_pointwise(x, weight, None, row.fused, scalars, algorithm)
     torch.testing.assert_close(fused, run(row.name, (x,)))
+
+
+@pytest.mark.parametrize("row", rows(group=["moving"]))
+def test_elements_are_moved_or_set(row: Traits) -> None:
+    x = image().reshape(2, 12, 3, 3) if row.name == "pixel_shuffle" else image()
+    more = {"copy": (x + 1,), "fill": (2.0,), "pixel_shuffle": (2,), "pixel_unshuffle": (2,)}
+    given = more.get(row.name, ())
+    known = {0.0, *x.flatten().tolist()}
+    for each in given:
+        known.update(each.flatten().tolist() if isinstance(each, Tensor) else [each])
+    assert set(run(row.name, (x, *given)).flatten().tolist()) <= known
+
+
+@pytest.mark.parametrize("row", rows(group=["algebra"]))
+def test_linear_algebra_is_shared_code(row: Traits) -> None:
+    """Otherwise the row is not needed: what has kernels of its own is not believed."""
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    assert has_kernel(f"aten::{row.name}", "CompositeImplicitAutograd")
