@@ -130,6 +130,12 @@ def test_a_list_with_what_an_activation_wrote() -> None:
         ("%y : Tensor = aten::relu_(%x)", "return (%y)"),
         ("%v : Tensor = aten::t(%a)", "%y : Tensor = aten::relu_(%a)", "return (%v, %y)"),
         ("%y : Tensor = aten::add_(%a, %b, %1)", "return (%y)"),
+        # It may be %a itself, though its schema says that it is new.
+        (
+            "%s : Tensor = aten::type_as(%a, %a)",
+            "%y : Tensor = aten::relu_(%s)",
+            "return (%a, %y)",
+        ),
         (
             "%l : Tensor[] = prim::ListConstruct(%a)",
             "%n : int = aten::size(%x, %0)",
@@ -138,7 +144,13 @@ def test_a_list_with_what_an_activation_wrote() -> None:
             "return (%y, %l)",
         ),
     ],
-    ids=["the caller's", "viewed", "another dtype is possible", "a list that is read between"],
+    ids=[
+        "the caller's",
+        "viewed",
+        "another dtype is possible",
+        "maybe its operand",
+        "a list that is read between",
+    ],
 )
 def test_left_alone_for_servers(lines: tuple[str, ...]) -> None:
     unchanged("functionalize", server_case(*lines), exported=True)

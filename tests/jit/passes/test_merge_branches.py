@@ -62,6 +62,7 @@ def test_inner_branches_first() -> None:
         ("%1 : Tensor = aten::neg(%x)\n%1", "%2 : Tensor = aten::neg(%y)\n%2"),
         ("%1 : Tensor = aten::neg(%x)\n%1", "%2 : Tensor = aten::abs(%x)\n%2"),
         ("%1 : Tensor = aten::neg_(%x)\n%1", "%2 : Tensor = aten::neg_(%x)\n%2"),
+        ("%y", "%2 : Tensor = aten::neg_(%x)\n%y"),
         (
             "%1 : Tensor = aten::rand_like(%x, %none, %none, %none, %none, %none)\n%1",
             "%2 : Tensor = aten::rand_like(%x, %none, %none, %none, %none, %none)\n%2",
@@ -76,7 +77,16 @@ def test_inner_branches_first() -> None:
             "%2 : Tensor = aten::add(%x, %d, %e)\n%2",
         ),
     ],
-    ids=["values", "operands", "operators", "writes", "random", "numbers", "types of numbers"],
+    ids=[
+        "values",
+        "operands",
+        "operators",
+        "writes",
+        "a write on one side",
+        "random",
+        "numbers",
+        "types of numbers",
+    ],
 )
 def test_left_alone(one: str, other: str) -> None:
     unchanged("merge_branches", case(one, other))
