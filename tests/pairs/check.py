@@ -487,7 +487,8 @@ def check(program: Composed, door: Door) -> Outcome:
 
 def _may_be_pytorchs(kind: str, program: Composed, door: Door) -> bool:
     """Errors may be. Wrong values may be where no scope is, and in a trace, which keeps sizes."""
-    if kind in (OF_PYTORCH, "cannot be made", "raises", "backward raises", "eager raises"):
+    dies = "the child of a fork dies"  # where an error is told, of a frozen module
+    if kind in (OF_PYTORCH, "cannot be made", "raises", "backward raises", "eager raises", dies):
         return True
     if kind.startswith(("refused", "touched")):
         return False
