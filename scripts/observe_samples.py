@@ -216,6 +216,18 @@ def samples() -> Iterator[tuple[str, Callable[[], Any]]]:
             tokens, 8, 2, *wide, a, a, 1e-5, torch.ones(8), torch.zeros(8), torch.ones(8), torch.zeros(8),
             torch.randn(16, 8), torch.randn(16), torch.randn(8, 16), torch.randn(8), m,
             None if m is None else 1)  # fmt: skip
+    # A transformer's padding: the first tokens of each row are there.
+    for mask in (torch.ones(2, 3, dtype=torch.bool), torch.tensor([[True, True, False]] * 2)):
+        yield "_nested_tensor_from_mask_left_aligned", lambda m=mask: (
+            aten._nested_tensor_from_mask_left_aligned(tokens, m))  # fmt: skip
+        yield "_nested_tensor_from_mask", lambda m=mask: aten._nested_tensor_from_mask(tokens, m)
+    # Quantization-aware training.
+    scales, zeros = torch.full((3,), 0.1), torch.zeros(3, dtype=torch.int32)
+    yield "fake_quantize_per_channel_affine", lambda: aten.fake_quantize_per_channel_affine(
+        x, scales, zeros, 0, -8, 7)  # fmt: skip
+    yield "fake_quantize_per_tensor_affine", lambda: (
+        aten.fake_quantize_per_tensor_affine.tensor_qparams(x, scales[:1], zeros[:1], -8, 7))  # fmt: skip
+    yield "einsum.sublist", lambda: aten.einsum.sublist(x, [0, 1], x, [1, 2])
     yield "_addmm_activation", lambda: aten._addmm_activation(torch.randn(5), x, torch.randn(4, 5))
     yield "_transform_bias_rescale_qkv", lambda: aten._transform_bias_rescale_qkv(
         torch.randn(2, 3, 24), torch.randn(24), 2)  # fmt: skip

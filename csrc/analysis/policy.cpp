@@ -146,6 +146,11 @@ bool takes_tensor(const c10::FunctionSchema& schema) {
                      [](const auto& argument) { return mentions_tensors(argument.type()); });
 }
 
+// torch.profiler.record_function: it takes a name, and computes nothing.
+bool is_of_profiler(const c10::FunctionSchema& schema) {
+  return schema.name().rfind("profiler::", 0) == 0;
+}
+
 // Nodes without a schema: the language itself. Calls are not among them.
 bool is_structural(c10::Symbol kind) {
   static const std::unordered_set<c10::Symbol> kinds{prim::Constant,       prim::If,
@@ -209,6 +214,9 @@ Policy policy_of(const c10::FunctionSchema& schema, c10::DeviceType device) {
   }
   // An operator of TorchScript alone that takes no tensor can reach none that autocast casts.
   if (!handle && !takes_tensor(schema)) {
+    return Policy::untouched;
+  }
+  if (is_of_profiler(schema)) {
     return Policy::untouched;
   }
   switch (reach_of(schema, device)) {

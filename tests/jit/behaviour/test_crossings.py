@@ -509,3 +509,58 @@ def test_a_class_that_outlives_a_loaded_submodule(tmp_path: Path) -> None:
         timeout=120,
     )
     assert (done.returncode, done.stdout.strip()) == (0, "torch.bfloat16"), done.stderr
+
+
+class Padded(nn.Module):
+    """A transformer that asks of a padding whether nested tensors could hold it."""
+
+    def __init__(self, device: str, **options: Any) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, **options)
+        self.device = device
+
+    def forward(self, x: Tensor, padding: Tensor) -> Tensor:
+        with torch.autocast(self.device, dtype=torch.bfloat16):
+            return self.encoder(x, src_key_padding_mask=padding)
+
+
+PADDING = torch.tensor([[False, False, False], [False, False, True]])
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
+@pytest.mark.parametrize("examples", [False, True])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def test_a_transformer_with_padding_is_frozen(device: str, examples: bool) -> None:
+    """Under CPU's autocast PyTorch's own fast path raises; without nested tensors it is left."""
+    options = {"enable_nested_tensor": False} if device == "cpu" else {}
+    model = Padded(device, **options).eval().to(device).requires_grad_(False)
+    given = (torch.rand(2, 3, 4, device=device), PADDING.to(device))
+    with torch.no_grad():
+        frozen = jit_amp.freeze(
+            model, example_inputs=given if examples else None, optimize_numerics=False
+        )
+        for n in range(3):
+            assert_same(frozen(*given), model(*given), f"call {n + 1}")
+
+
+class Profiled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            with torch.autograd.profiler.record_function("part"):
+                x = self.linear(x)
+            return self.linear(x)
+
+
+def test_a_part_that_the_profiler_records_is_frozen() -> None:
+    model, x = Profiled().eval(), torch.rand(2, 4)
+    frozen = jit_amp.freeze(model, example_inputs=(x,), optimize_numerics=False)
+    with torch.no_grad():
+        assert_same(frozen(x), model(x), "frozen")
+        with torch.profiler.profile() as profiled:
+            frozen(x)
+    assert "part" in {event.name for event in profiled.events()}
