@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 from torch.jit.mobile import _load_for_lite_interpreter
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 from ways import Args, scope
 
 import jit_amp
@@ -37,7 +38,7 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 """The frozen forms of a model."""
 
-COLUMNS = ("in process", *FORMS, "export", "installed")
+COLUMNS = ("explained", "in process", *FORMS, "export", "installed")
 
 RIVALS = ("converter", "torch.export")
 """What else makes an ExportedProgram: PyTorch's converter of the artefact "exact, example", and
@@ -89,6 +90,13 @@ def compare(
     eager = stir(model.build().eval())
     report("doing", "eager")
     calls = _calls(eager, model)
+    if "explained" in columns:
+        report("doing", "explained")
+        misses, times = explained(eager, model, calls[0].args)
+        report("explained", [asdict(miss) for miss in misses])
+        report("explained: times", times)
+        if set(columns) == {"explained"}:  # which TorchScript has nothing to do with
+            return
     report("doing", "torch.jit")
     example = calls[0].args
     try:
@@ -96,7 +104,7 @@ def compare(
     except Exception as error:
         raise Skip(f"torch.jit: {cause_of(error)}") from error
     elements = sum(t.numel() for t in (*eager.parameters(), *eager.buffers()))
-    needs_stock = set(columns) != {"export"}
+    needs_stock = not set(columns) <= {"explained", "export"}
     with Stock(model.extensions) if needs_stock else nullcontext() as stock:
         comparison = _Comparison(model, eager, plain, calls, stock)
         report("doing", "in process")
@@ -185,6 +193,63 @@ class InScope(nn.Module):
     def forward(self, *args: Any) -> Any:
         with scope():
             return self.model(*args)
+
+
+class _Dtypes(TorchDispatchMode):
+    """The dtypes that the results of eager's operators have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[str, set[str]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        dtypes = {dtype_name(each) for _, each in leaves(result) if isinstance(each, Tensor)}
+        self.seen.setdefault(func.name(), set()).update(dtypes)
+        return result
+
+
+def dtype_name(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def explained(eager: nn.Module, model: Model, args: Args) -> tuple[list[Miss], float]:
+    """The misses of explain's rows, and its time as a multiple of eager's.
+
+    A row's operator may be one that the dispatcher makes of others: those are not compared.
+    """
+    in_scope = InScope(eager).eval()
+    with torch.set_grad_enabled(model.needs_grad):
+        times = []
+        for _ in range(3):
+            begin = time.perf_counter()
+            called(in_scope, args)
+            times.append(time.perf_counter() - begin)
+        torch.manual_seed(0)
+        with _Dtypes() as seen:
+            in_scope(*copy.deepcopy(args))
+        torch.manual_seed(0)
+        begin = time.perf_counter()
+        try:
+            rows = jit_amp.explain(in_scope, copy.deepcopy(args)).rows
+        except Exception as error:
+            return [Miss("explain", cause_of(error))], 0.0
+        ratio = (time.perf_counter() - begin) / sorted(times)[1]
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        found.setdefault(row.operator, set()).update(row.results)
+    if not found:
+        return [Miss("explain", "no rows")], ratio
+    other = {
+        name: dtypes for name, dtypes in found.items() if not dtypes <= seen.seen.get(name, dtypes)
+    }
+    misses = [
+        Miss("dtypes", f"{name}: {sorted(dtypes)}, eager {sorted(seen.seen[name])}")
+        for name, dtypes in other.items()
+    ]
+    if not set(found) & set(seen.seen):
+        misses.append(Miss("dtypes", "no operator of a row is one of eager's"))
+    return misses, ratio
 
 
 class _Comparison:

@@ -193,7 +193,7 @@ def table(rows: list[Row]) -> str:
     """One line per model that torch.jit.script takes; of what has gone wrong, where."""
     heads = [
         rows[0].library, *COLUMNS, "bytes a parameter", "casts, example", "casts", "twice",
-        "off", "eager's", "seconds"
+        "off", "eager's", "explain / eager", "seconds"
     ]  # fmt: skip
     lines = [
         [
@@ -205,6 +205,7 @@ def table(rows: list[Row]) -> str:
             number(row, "folded, example: twice"),
             number(row, "folded, example: off", ".1e"),
             number(row, "eager: off", ".1e"),
+            number(row, "explained: times", ".1f"),
             f"{row.seconds:.0f}",
         ]
         for row in rows
