@@ -338,6 +338,8 @@ Program::Lowered Program::of_kind(const ObjectPtr& self, size_t kind) {
 }
 
 void Program::run(Stack& stack, size_t inputs) {
+  // After it has waited for a task, PyTorch goes on in another thread, and ends `no_grad` there.
+  const at::AutoGradMode left_as_it_was(at::GradMode::is_enabled());
   const Ambient ambient{at::autocast::is_autocast_enabled(at::kCPU),
                         at::autocast::is_autocast_enabled(at::kCUDA)};
   // Not in the thread of a task, whose autocast state is not its caller's: one without Python.

@@ -212,6 +212,11 @@ class _Checker:
 
     # Calls.
 
+    def may_leave_no_grad(self) -> bool:
+        """docs/limits.md: PyTorch goes on after a wait in another thread."""
+        waits = self.program.has("fork and wait") and self.program.has("no_grad block")
+        return waits and self.door.how.frozen
+
     def run(self, function: Any, owner: Any, given: tuple[Any, ...], times: int = 1) -> _Call:
         arguments = fresh(given)
         torch.manual_seed(0)
@@ -228,6 +233,8 @@ class _Checker:
                 call.result = called(self.door.call, function, arguments)
             except Exception as error:
                 call.raised = first_line(error)
+            if self.may_leave_no_grad():
+                torch.set_grad_enabled(before[0])
             if (torch.is_grad_enabled(), *autocast_state()) != before:
                 raise Difference("state of the thread", "not the same after the call")
             random = torch.get_rng_state()

@@ -564,3 +564,29 @@ def test_a_part_that_the_profiler_records_is_frozen() -> None:
         with torch.profiler.profile() as profiled:
             frozen(x)
     assert "part" in {event.name for event in profiled.events()}
+
+
+class Waits(nn.Module):
+    """Waits inside a block for a task that takes longer than it takes to come to the wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def task(self, x: Tensor) -> Tensor:
+        for _ in range(200):
+            x = self.linear(x)
+        return x
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+            y = torch.jit.wait(torch.jit.fork(self.task, x))
+            return self.linear(y)
+
+
+def test_who_waits_inside_no_grad_has_gradients_after_it() -> None:
+    """PyTorch leaves them off: it ends the block in the thread that goes on (docs/limits.md)."""
+    scripted = jit_amp.script(Waits())
+    for _ in range(10):
+        scripted(torch.rand(2, 4))
+        assert torch.is_grad_enabled()
