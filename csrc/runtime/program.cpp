@@ -287,6 +287,7 @@ Program::Lowered Program::make(const ObjectPtr& self, size_t kind, bool with_cod
     made.is_made = true;
     made.makes_leaves = made.graph && makes_leaves(*made.graph);
     made.is_unchecked = is_verifying() && kind != kRecording && made.graph;
+    made.waits = made.graph && contains(*made.graph, aten::wait);
     made.enters_scopes =
         kind == kRecording || (made.graph && contains(*made.graph, ops::enter_scope));
   }
@@ -338,8 +339,6 @@ Program::Lowered Program::of_kind(const ObjectPtr& self, size_t kind) {
 }
 
 void Program::run(Stack& stack, size_t inputs) {
-  // After it has waited for a task, PyTorch goes on in another thread, and ends `no_grad` there.
-  const at::AutoGradMode left_as_it_was(at::GradMode::is_enabled());
   const Ambient ambient{at::autocast::is_autocast_enabled(at::kCPU),
                         at::autocast::is_autocast_enabled(at::kCUDA)};
   // Not in the thread of a task, whose autocast state is not its caller's: one without Python.
@@ -373,7 +372,12 @@ void Program::run(Stack& stack, size_t inputs) {
   } else if (ambient.cpu || ambient.cuda) {
     off.emplace();  // the lowered graph holds the ambient's casts
   }
+  std::optional<at::AutoGradMode> gradients;
+  if (lowered.waits) {  // PyTorch then goes on in another thread, and ends `no_grad` there
+    gradients.emplace(at::GradMode::is_enabled());
+  }
   run_here(*lowered.code, stack, inputs);
+  gradients.reset();
   if (expected) {
     check_same(last(stack, results()).vec(), *expected, source_.name());
   }

@@ -85,6 +85,7 @@ class Program : public torch::CustomClassHolder {
     std::optional<torch::jit::Code> code;
     bool makes_leaves = false;   // it makes tensors that require grad
     bool enters_scopes = false;  // as it runs, and it runs under the ambient autocast
+    bool waits = false;          // for a task
     bool is_unchecked = false;   // it is to be compared with eager (runtime/reference.h)
   };
 

@@ -209,6 +209,13 @@ class _Dtypes(TorchDispatchMode):
         return result
 
 
+NOT_OF_A_MODE = {
+    "aten::empty.memory_format": "other operators make it, and what it holds is nothing yet",
+    "aten::_transformer_encoder_layer_fwd": "the mode has autocast off in what its kernel calls",
+}
+"""Operators of which _Dtypes sees other dtypes than a plain call has, and why."""
+
+
 def dtype_name(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
@@ -241,7 +248,9 @@ def explained(eager: nn.Module, model: Model, args: Args) -> tuple[list[Miss], f
     if not found:
         return [Miss("explain", "no rows")], ratio
     other = {
-        name: dtypes for name, dtypes in found.items() if not dtypes <= seen.seen.get(name, dtypes)
+        name: dtypes
+        for name, dtypes in found.items()
+        if name not in NOT_OF_A_MODE and not dtypes <= seen.seen.get(name, dtypes)
     }
     misses = [
         Miss("dtypes", f"{name}: {sorted(dtypes)}, eager {sorted(seen.seen[name])}")
