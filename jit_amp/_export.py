@@ -88,13 +88,14 @@ def export(
         _check_arguments(formals, args, named)
         kept = set(model.state_dict()) if isinstance(model, nn.Module) else None
 
-        asks_small = False
+        asks_small = records_gradients = False
 
         def traced(shapes: Any, is_bounded: bool) -> ExportedProgram:
-            nonlocal asks_small
+            nonlocal asks_small, records_gradients
             program = _Program(graph, scripted, formals, kept, is_bounded)
             found = torch.export.export(program, args, named, dynamic_shapes=shapes, strict=False)
             asks_small = program.interpreter.asks_small
+            records_gradients = program.interpreter.records_gradients
             return found
 
         gradients = torch.set_grad_enabled(torch.is_grad_enabled())  # the program may switch it
@@ -103,6 +104,13 @@ def export(
                 exported, shapes = _freest(traced, lambda: asks_small, args, named, formals)
             else:
                 exported, shapes = traced(dynamic_shapes, False), dynamic_shapes
+        if records_gradients:
+            warnings.warn(
+                "jit_amp.export: the program asks whether gradients are recorded, and goes on "
+                "otherwise where they are not, as nn.MultiheadAttention does. The exported program "
+                "keeps the answer, yes: for inference, export inside torch.no_grad()",
+                stacklevel=2,
+            )
         if strict:
             exported = torch.export.export(
                 exported.module(), args, named, dynamic_shapes=shapes, strict=True

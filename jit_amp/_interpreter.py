@@ -158,11 +158,14 @@ class Interpreter:
 
     Attributes:
         asks_small: the program has compared sizes, and for a size of 0 or 1 the answer is another.
+        records_gradients: the program has asked whether gradients are recorded, they were, and
+            something depends on that.
     """
 
     def __init__(self, graph: torch._C.Graph, holder: Holder, is_bounded: bool = False) -> None:
         self.graph, self.holder, self.is_bounded = graph, holder, is_bounded
         self.asks_small = False
+        self.records_gradients = False
         self._graphs = [graph]  # nodes belong to their graph, and do not keep it
         self._last: Step | None = None
         self.code = self._compiled(graph)
@@ -569,6 +572,17 @@ class Interpreter:
         def run(*_: Any) -> NoReturn:
             reason = " (how long the sequences are is known at run time only)"
             self._refuse(step, 505, [step.node.kind(), reason])
+
+        return run
+
+    def _aten_is_grad_enabled(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        """`no_grad` asks too, to put things back."""
+        uses = {use.user.kind() for value in step.node.outputs() for use in value.uses()}
+        decides = bool(uses - {"prim::SetAttr", "aten::set_grad_enabled"})
+
+        def run(*_: Any) -> bool:
+            self.records_gradients |= decides and torch.is_grad_enabled()
+            return torch.is_grad_enabled()
 
         return run
 

@@ -335,7 +335,6 @@ OF_TENSORS: dict[str, Callable[..., Any]] = {
 PLAIN: dict[str, Callable[..., Any]] = {
     "aten::is_autocast_enabled": lambda *_: False,
     "aten::is_autocast_cpu_enabled": lambda: False,
-    "aten::is_grad_enabled": torch.is_grad_enabled,
     "aten::set_grad_enabled": lambda on: torch._C._set_grad_enabled(on),
     "aten::is_scripting": lambda: True,
     "aten::is_tracing": lambda: False,

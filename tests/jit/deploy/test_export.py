@@ -421,6 +421,35 @@ def test_an_ambient_autocast_is_not_the_programs() -> None:
     assert program.module()(x4).dtype is torch.float32
 
 
+def test_what_asks_whether_gradients_are_recorded_is_answered_once() -> None:
+    """PyTorch's layer then takes another way, whose result has another dtype."""
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return self.layer(x)
+
+    model, x = Layer().eval(), torch.rand(2, 3, 4)
+    with pytest.warns(UserWarning, match="inside torch.no_grad"):
+        assert_same(jit_amp.export(model, (x,)).module()(x), model(x), "with gradients")
+    with torch.no_grad():
+        assert_same(jit_amp.export(model, (x,)).module()(x), model(x), "without")
+
+
+def test_who_switches_gradients_off_does_not_ask() -> None:
+    class Off(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+                return x @ x
+
+    x = torch.rand(3, 3)
+    assert_same(jit_amp.export(Off(), (x,)).module()(x), Off()(x), "no_grad")
+
+
 def test_training_mode() -> None:
     torch.manual_seed(1)
     assert_exports(Conv().train(), CASES["conv"][1], gradients=True)
