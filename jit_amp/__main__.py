@@ -428,7 +428,7 @@ def _reference(given: argparse.Namespace, model: Any, inputs: tuple[Any, ...]) -
 
 def run_export(given: argparse.Namespace) -> int:
     [model], inputs = _loaded(given, given.model)
-    with _step("exporting"), _mistaken_if_refused():
+    with _step("exporting"), torch.no_grad(), _mistaken_if_refused():
         scoped = _scoped(model, given.autocast, given.device)
         program = jit_amp.export(scoped, inputs, strict=given.strict)
     with _step("saving"):
