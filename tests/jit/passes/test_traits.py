@@ -21,7 +21,12 @@ class Traits(NamedTuple):
     is_profiled: bool
 
 
-ROWS = [Traits(*row) for row in _C.operator_traits()]
+GONE = {"qr"}  # of the operators that have a row, those that PyTorch 2.15 has no more
+ROWS = [
+    Traits(*row)
+    for row in _C.operator_traits()
+    if row[0] not in GONE or torch._C._jit_get_schemas_for_operator(f"aten::{row[0]}")
+]
 LAST = torch.channels_last
 
 
@@ -234,6 +239,7 @@ def test_fresh_results_of_no_elements_too(row: Traits) -> None:
         assert not shares(run(row.name, (x,)), x)
 
 
+@pytest.mark.filterwarnings("ignore:torch.meshgrid")
 @pytest.mark.parametrize("row", rows(memory=["maybe_operand"]))
 def test_what_is_said_to_be_new_may_be_an_operand(row: Traits) -> None:
     said_new = [
