@@ -60,8 +60,8 @@ def explain(
 ) -> Report:
     """Runs a program once as eager would, and tells of each operator what autocast did there.
 
-    A program that ``torch.jit.script`` cannot compile is traced with the inputs, which runs a copy
-    of it once more; the report says so.
+    It is Python that runs, so a program that ``torch.jit.script`` cannot compile is explained too;
+    where it can, the report has the casts of the lowered graph as well.
 
     Args:
         obj: a function, an ``nn.Module``, or what ``script``, ``trace``, ``freeze``

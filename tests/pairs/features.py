@@ -1130,8 +1130,8 @@ SCOPES = [
         "with torch.autocast(x.device.type, dtype=torch.bfloat16):\n    $inside",
         kind="around",
         inside=True,
-        # an operator of which autocast's kernels differ by device; a scope inside without a dtype
-        refused=("JA301", "JA104"),
+        refused=("JA301",),  # an operator of which autocast's kernels differ by device
+        refused_in_process=("JA104",),  # a scope inside without a dtype
     ),
     Feature(
         "scope for cuda",

@@ -284,7 +284,7 @@ class Rewriter {
     }
   }
 
-  // The one place where a cast of an operand is put into a graph.
+  // Where this pass puts the cast of an operand into the graph, in front of the operator.
   Value* cast_operand(Node* node, const c10::TypePtr& formal, Value* operand, Value* cpu,
                       Value* other) {
     static const c10::TypePtr tensor = c10::TensorType::get();
