@@ -92,6 +92,19 @@ def plain(value: Any) -> Any:
     )
 
 
+def restore_autocast(state: tuple[Any, ...]) -> None:
+    """Leaves scopes that are still open. `state` is of `autocast_state`."""
+    nesting, cache, *devices = state
+    torch.set_autocast_cache_enabled(cache)
+    for i, device in enumerate(("cpu", "cuda")):
+        torch.set_autocast_enabled(device, devices[2 * i])
+        torch.set_autocast_dtype(device, devices[2 * i + 1])
+    while autocast_state()[0] > nesting:
+        torch.autocast_decrement_nesting()
+    if not nesting:
+        torch.clear_autocast_cache()
+
+
 @dataclass
 class _Call:
     """What a call returned or raised, and what it left behind."""
@@ -235,6 +248,8 @@ class _Checker:
                 call.raised = first_line(error)
             if self.may_leave_no_grad():
                 torch.set_grad_enabled(before[0])
+            if call.raised:  # a scope that was entered by hand is left open, in eager too
+                restore_autocast(before[1:])
             if (torch.is_grad_enabled(), *autocast_state()) != before:
                 raise Difference("state of the thread", "not the same after the call")
             random = torch.get_rng_state()
