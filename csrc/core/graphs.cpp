@@ -83,7 +83,9 @@ bool may_write(const Node* node) {
   const FunctionSchema* schema = node->maybeSchema();
   if (!schema) {
     const bool known = node->kind().is_prim() || node->maybeOperator();
-    return !known || node->hasSideEffects() || node->kind() == prim::fork;
+    // That an attribute is set is no side effect to PyTorch.
+    return !known || node->hasSideEffects() || node->kind() == prim::fork ||
+           node->kind() == prim::SetAttr;
   }
   return is_write(node);
 }

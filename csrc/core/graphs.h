@@ -26,8 +26,8 @@ const at::Tensor* tensor_in(const torch::jit::Node* node);
 // Whether the node's operator writes to one of its operands.
 bool is_write(const torch::jit::Node* node);
 
-// Whether the node, or anything in the block, may write to a tensor. Where nothing does, AliasDb
-// need not be asked.
+// Whether the node, or anything in the block, may write to a tensor, or sets an attribute. Where
+// nothing does, AliasDb need not be asked.
 bool may_write(const torch::jit::Node* node);
 bool may_write(const torch::jit::Block* block);
 

@@ -216,6 +216,15 @@ STATE = [
         traced=False,
     ),
     Feature(
+        "state set anew in a branch",
+        "if self.rows != 0 and self.rows != x.size(0):\n    self.kept_rows = torch.zeros(4)\n"
+        "    self.rows = 0\nx = x + self.kept_rows\n"
+        "self.kept_rows = x.detach().float().sum(0)\nself.rows = x.size(0)",
+        "self.kept_rows, self.rows = torch.zeros(4), 0",
+        traced=False,
+        masks=("vmap",),
+    ),
+    Feature(
         "cache list",
         "self.past.append(x.detach().float().sum(0))\n"
         "x = x + torch.stack(self.past).mean(0)\n$o = torch.stack(self.past)",

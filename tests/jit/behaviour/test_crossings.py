@@ -590,3 +590,39 @@ def test_who_waits_inside_no_grad_has_gradients_after_it() -> None:
     for _ in range(10):
         scripted(torch.rand(2, 4))
         assert torch.is_grad_enabled()
+
+
+class Streams(nn.Module):
+    """State that is set anew only where the rate is another than in the call before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.state, self.rate = torch.zeros(4), 0
+
+    def forget(self) -> None:
+        self.state, self.rate = torch.zeros(4), 0
+
+    def step(self, x: Tensor, rate: int) -> Tensor:
+        if self.rate != 0 and self.rate != rate:
+            self.forget()
+        y = self.linear(x + self.state)
+        self.state, self.rate = y.float().mean(0), rate
+        return y
+
+    def forward(self, x: Tensor, rate: int) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return torch.cat([self.step(x, rate), self.step(x, rate)])
+
+
+@pytest.mark.parametrize(
+    "options", [{"optimize_numerics": False}, {}, {"target": "server"}], ids=str
+)
+def test_a_branch_that_only_sets_attributes_stays_a_branch(options: dict[str, Any]) -> None:
+    """As in silero-vad."""
+    model, x = Streams().eval().requires_grad_(False), torch.rand(2, 4)
+    frozen = jit_amp.freeze(model, **options)
+    for rate in (8, 8, 16, 16, 8):
+        ours, eager = frozen(x, rate), model(x, rate)
+        assert ours.dtype == eager.dtype
+        torch.testing.assert_close(ours, eager, atol=0.02, rtol=0.02)
