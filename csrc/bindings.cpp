@@ -211,16 +211,16 @@ void bind_errors(py::module_& m) {
 void bind_scripting(py::module_& m) {
   m.def("take_turn", &jit_amp::take_turn);
   m.def("leave_turn", &jit_amp::leave_turn);
-  m.def("lost_writes", [](const StrongFunctionPtr& function, const jit_amp::Places& places) {
-    return jit_amp::lost_writes({&torch::jit::toGraphFunction(*function.function_)}, places);
+  m.def("sources_and_writes", [](const StrongFunctionPtr& function) {
+    return jit_amp::sources_and_writes({&torch::jit::toGraphFunction(*function.function_)});
   });
-  m.def("lost_writes", [](const Module& module, const jit_amp::Places& places) {
+  m.def("sources_and_writes", [](const Module& module) {
     std::vector<GraphFunction*> functions;
     for (const Module& each : module.modules()) {
       const auto some = jit_amp::functions_of(*each.type());
       functions.insert(functions.end(), some.begin(), some.end());
     }
-    return jit_amp::lost_writes(functions, places);
+    return jit_amp::sources_and_writes(functions);
   });
   // Whether it is right as it is: lowered before, or without scopes, and served now.
   m.def("leave_function", [](const StrongFunctionPtr& function) {
@@ -246,6 +246,9 @@ void bind_scripting(py::module_& m) {
   m.def("object_has_scopes",
         [](const torch::jit::Object& object) { return jit_amp::HasScopes()(*object.type()); });
   m.def("has_scopes", [](const Module& module) { return jit_amp::HasScopes()(module); });
+  m.def("has_scopes", [](const StrongFunctionPtr& function) {
+    return jit_amp::HasScopes()(torch::jit::toGraphFunction(*function.function_));
+  });
   m.def("lower_function", [](const StrongFunctionPtr& function) {
     return warning_in_python([&] { return jit_amp::lowered_copy(function); });
   });

@@ -47,9 +47,9 @@ _IN_SCRIPT = {
 }
 
 
-def compiled(obj: Any, frames_up: int = 0) -> Any:
+def compiled(obj: Any, frames_up: int = 0, is_enclosed: bool = False) -> Any:
     """``torch.jit.script``, with the scopes of decorators. ``frames_up`` calls above the caller
-    is the frame whose names a class may use."""
+    is the frame whose names a class may use. ``is_enclosed``: there will be a scope around it."""
     if _compilation():  # a hook of the user's compiles something in between
         return _script.script(obj, _frames_up=frames_up + 1)
     with lock, _replaced(), overloads_kept(obj):
@@ -58,7 +58,8 @@ def compiled(obj: Any, frames_up: int = 0) -> Any:
             result = _script.script(obj, _frames_up=frames_up + 3)  # with _in_a_compilation's two
         finally:
             _this_thread.compilation = None
-        compilation.refuse_lost_writes(result)
+        if isinstance(result, (ScriptFunction, ScriptModule)):
+            _lost_writes.refuse(result, compilation.writes, is_enclosed)
         compilation.keep_types()
         if isinstance(result, ScriptModule):
             compilation.set_apart(result)
@@ -170,17 +171,6 @@ class _Compilation(_recursive.ConcreteTypeStore):
             elif each in self.methods_compiled:
                 self.pytorchs.methods_compiled.add(each)
 
-    def refuse_lost_writes(self, result: Any) -> None:
-        """Refuses what has scopes and writes that PyTorch has dropped."""
-        if not self.writes or not isinstance(result, (ScriptFunction, ScriptModule)):
-            return
-        places = [(each.file, each.line) for each in self.writes]
-        made = result if isinstance(result, ScriptFunction) else result._c
-        for number in _C.lost_writes(made, places):
-            write = self.writes[number]
-            where = f'  File "{write.file}", line {write.line}\n    {write.text}'
-            _C.refuse(210, [where])
-
     def set_apart(self, result: ScriptModule) -> None:
         """Has PyTorch know modules of our types by these types alone, as it does those that were
         loaded: it would take them for modules of their Python class."""
@@ -272,6 +262,8 @@ def _script_impl(
     if isinstance(obj, types.FunctionType) and obj in _IN_SCRIPT:
         obj = _IN_SCRIPT[obj]
     inner, scopes = _decorated.unwrap(obj)
+    if isinstance(inner, types.FunctionType):  # PyTorch may know it, and not ask for its definition
+        compilation.writes += _lost_writes.suspected(inner)
     if not scopes:
         return original(obj, *args, **kwargs)
     if obj not in _enclosed_functions:

@@ -10,10 +10,15 @@ in the source, so that it can be refused.
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
+
+from torch.jit import ScriptFunction
+
+from jit_amp import _C
 
 # Operators that may return their operand, or share its memory, and whose schemas do not say so: as
 # in csrc/passes/tell_aliases.cpp, by the names that people call them by.
@@ -33,14 +38,39 @@ class Write(NamedTuple):
     text: str
 
 
-def suspected(function: Callable[..., Any]) -> Iterator[Write]:
-    """The writes of a Python function that PyTorch's compiler may drop."""
+def refuse(scripted: Any, suspects: Iterable[Write], is_enclosed: bool) -> None:
+    """Refuses what has scopes, or gets one around it, and writes that PyTorch has dropped:
+    ``suspects``, or what the texts have that functions were compiled from."""
+    made = scripted if isinstance(scripted, ScriptFunction) else scripted._c
+    if not (is_enclosed or _C.has_scopes(made)):
+        return
+    texts, writes = _C.sources_and_writes(made)
+    in_texts = (write for text in sorted(texts) for write in _suspected(*text))
+    for write in (*suspects, *in_texts):
+        if (write.file, write.line) not in writes:
+            where = f'  File "{write.file}", line {write.line}\n    {write.text}'
+            _C.refuse(210, [where])
+
+
+def suspected(function: Callable[..., Any]) -> list[Write]:
+    """The writes of a Python function that PyTorch's compiler may drop. It may drop all that a
+    function does, which has no text then."""
     try:
         lines, first = inspect.getsourcelines(function)
         file = inspect.getsourcefile(function) or ""
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, TypeError, SyntaxError):  # the compiler says what is wrong with it
-        return
+    except (OSError, TypeError):  # the compiler says what is wrong with it
+        return []
+    return _suspected(file, first, "".join(lines))
+
+
+@functools.lru_cache(maxsize=4096)
+def _suspected(file: str, first: int, text: str) -> list[Write]:
+    try:
+        tree = ast.parse(textwrap.dedent(text))
+    except SyntaxError:  # of a trace it is the stack
+        return []
+    found: list[Write] = []
+    lines = text.split("\n")
     aliases: set[str] = set()
     for node in ast.walk(tree):  # in no order: a name that is one anywhere is one
         if isinstance(node, ast.Assign) and _is_alias(node.value, aliases):
@@ -48,8 +78,9 @@ def suspected(function: Callable[..., Any]) -> Iterator[Write]:
     for node in ast.walk(tree):
         target = _written(node)
         if target is not None and _is_alias(target, aliases):
-            line = first + node.lineno - 1  # type: ignore[attr-defined]
-            yield Write(file, line, lines[node.lineno - 1].strip())  # type: ignore[attr-defined]
+            number = node.lineno  # type: ignore[attr-defined]
+            found.append(Write(file, first + number - 1, lines[number - 1].strip()))
+    return found
 
 
 def _names(target: ast.expr) -> Iterator[ast.Name]:

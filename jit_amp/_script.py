@@ -16,7 +16,7 @@ from torch.jit import _script as _original
 from torch.jit._recursive import wrap_cpp_module
 from torch.jit._script import RecursiveScriptClass
 
-from jit_amp import _C, _check, _compiling, _decorated, _ignore, _places
+from jit_amp import _C, _check, _compiling, _decorated, _ignore, _lost_writes, _places
 from jit_amp import _precision as _precisions
 from jit_amp._precision import Precision
 
@@ -25,13 +25,15 @@ _R = TypeVar("_R")
 _Class = TypeVar("_Class", bound=type)
 
 
-def _scripted(obj: Any, frames_up: int = 0) -> Any:
+def _scripted(obj: Any, frames_up: int = 0, is_enclosed: bool = False) -> Any:
     """Returns `obj` as a ScriptFunction or ScriptModule, autocast decorators being scopes of it; or
-    what else torch.jit.script makes of it: with PYTORCH_JIT=0, or of an object of another class."""
+    what else torch.jit.script makes of it: with PYTORCH_JIT=0, or of an object of another class.
+    `is_enclosed`: there will be a scope around it."""
     if isinstance(obj, (ScriptFunction, ScriptModule)):
+        _lost_writes.refuse(obj, (), is_enclosed)
         return obj
     try:
-        return _compiling.compiled(obj, frames_up + 1)
+        return _compiling.compiled(obj, frames_up + 1, is_enclosed)
     except _C.AutocastError:
         raise
     except RuntimeError as error:
@@ -185,7 +187,7 @@ def script(
     if example_inputs is not None:
         with _compiling.overloads_kept(obj):
             obj = _original.script(obj, None, _frames_up + 1, None, example_inputs)
-    scripted = _scripted(obj, _frames_up + 1)
+    scripted = _scripted(obj, _frames_up + 1, bool(scopes))
     if isinstance(scripted, RecursiveScriptClass) and _C.object_has_scopes(scripted._c):
         raise TypeError(
             f"jit_amp.script: an object of {type(obj).__name__}, whose methods have autocast "

@@ -2,11 +2,9 @@
 
 #include <torch/csrc/jit/passes/inliner.h>
 
-#include <algorithm>
-#include <set>
+#include <memory>
 #include <unordered_set>
 
-#include "analysis/has_scopes.h"
 #include "core/graphs.h"
 
 namespace jit_amp {
@@ -14,16 +12,28 @@ namespace {
 
 using namespace torch::jit;
 
-void add_writes(GraphFunction& function, std::unordered_set<const Function*>& seen,
-                std::set<Places::value_type>& writes) {
-  if (!seen.insert(&function).second) {
+struct Found {
+  std::unordered_set<const Function*> functions;
+  std::set<SourceText> texts;
+  std::set<SourceLine> writes;
+};
+
+void add(GraphFunction& function, Found& found) {
+  if (!found.functions.insert(&function).second) {
     return;
   }
   function.ensure_defined();
+  std::shared_ptr<Source> last;
   for (Node* node : all_nodes(*function.graph())) {
-    const auto place = is_write(node) ? node->sourceRange().file_line_col() : std::nullopt;
+    const SourceRange range = as_written(node->sourceRange());
+    const std::shared_ptr<Source> source = range.source();
+    if (source && source != last && source->filename()) {
+      last = source;
+      found.texts.emplace(*source->filename(), source->starting_line_no(), source->text_str().str());
+    }
+    const auto place = is_write(node) ? range.file_line_col() : std::nullopt;
     if (place) {
-      writes.emplace(std::get<0>(*place), std::get<1>(*place));
+      found.writes.emplace(std::get<0>(*place), std::get<1>(*place));
     }
     const auto type = node->kind() == prim::Constant
                           ? node->output()->type()->cast<c10::FunctionType>()
@@ -32,32 +42,20 @@ void add_writes(GraphFunction& function, std::unordered_set<const Function*>& se
                             : node->kind() == prim::CallMethod ? tryToGraphFunction(node)
                                                                : nullptr;
     if (callee) {
-      add_writes(*callee, seen, writes);
+      add(*callee, found);
     }
   }
 }
 
 }  // namespace
 
-std::vector<size_t> lost_writes(const std::vector<GraphFunction*>& functions,
-                                const Places& places) {
-  HasScopes has_scopes;
-  if (std::none_of(functions.begin(), functions.end(),
-                   [&](GraphFunction* function) { return has_scopes(*function); })) {
-    return {};
-  }
-  std::unordered_set<const Function*> seen;
-  std::set<Places::value_type> writes;
+std::pair<std::set<SourceText>, std::set<SourceLine>> sources_and_writes(
+    const std::vector<GraphFunction*>& functions) {
+  Found found;
   for (GraphFunction* function : functions) {
-    add_writes(*function, seen, writes);
+    add(*function, found);
   }
-  std::vector<size_t> lost;
-  for (size_t i = 0; i < places.size(); ++i) {
-    if (!writes.count(places[i])) {
-      lost.push_back(i);
-    }
-  }
-  return lost;
+  return {std::move(found.texts), std::move(found.writes)};
 }
 
 }  // namespace jit_amp

@@ -1,4 +1,4 @@
-// lost_writes: whether writes that a program's source has are in its graphs.
+// lost_writes: what the source of a program writes to, and whether its graphs do.
 //
 // PyTorch's compiler drops a write to what it takes for a new tensor that nobody reads
 // (jit_amp/_lost_writes.py says which it is wrong about). An analysis: graphs do not change.
@@ -7,18 +7,22 @@
 #include <torch/csrc/jit/api/function_impl.h>
 
 #include <cstdint>
+#include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 namespace jit_amp {
 
-// Files and lines.
-using Places = std::vector<std::pair<std::string, size_t>>;
+// File, number of the first line, text.
+using SourceText = std::tuple<std::string, size_t, std::string>;
+// File and number of the line.
+using SourceLine = std::pair<std::string, size_t>;
 
-// The numbers of those places at which nothing that the functions run, their callees included,
-// writes to a tensor; none where there is no autocast scope in them.
-std::vector<size_t> lost_writes(const std::vector<torch::jit::GraphFunction*>& functions,
-                                const Places& places);
+// The texts that functions were compiled from, their callees' included, and the places at which
+// their graphs write to a tensor. A function without a node shows no text.
+std::pair<std::set<SourceText>, std::set<SourceLine>> sources_and_writes(
+    const std::vector<torch::jit::GraphFunction*>& functions);
 
 }  // namespace jit_amp

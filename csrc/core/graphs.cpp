@@ -70,6 +70,10 @@ const at::Tensor* tensor_in(const Node* node) {
   return holds && node->t(attr::value).has_storage() ? &node->t(attr::value) : nullptr;
 }
 
+SourceRange as_written(const SourceRange& range) {
+  return range.findSourceRangeThatGenerated().value_or(range);
+}
+
 bool is_write(const Node* node) {
   const FunctionSchema* schema = node->maybeSchema();
   return schema && schema->is_mutable();

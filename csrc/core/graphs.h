@@ -23,6 +23,9 @@ bool contains(torch::jit::Graph& graph, c10::Symbol kind);
 // The tensor that a constant holds; null for other nodes, and for a tensor without memory.
 const at::Tensor* tensor_in(const torch::jit::Node* node);
 
+// A place as its author knows it: of a module that was loaded, that of the source it was made of.
+torch::jit::SourceRange as_written(const torch::jit::SourceRange& range);
+
 // Whether the node's operator writes to one of its operands.
 bool is_write(const torch::jit::Node* node);
 

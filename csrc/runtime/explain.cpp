@@ -29,12 +29,10 @@ using at::Tensor;
 
 // What is known before anything runs.
 
-// A line as its author knows it: of a module that was loaded, that of the source it was made of.
 Place place_of(const SourceRange& range, std::string function = "") {
   Place place;
   place.function = std::move(function);
-  const auto original = range.findSourceRangeThatGenerated();
-  if (const auto at = (original ? *original : range).file_line_col()) {
+  if (const auto at = as_written(range).file_line_col()) {
     std::tie(place.file, place.line, place.column) = *at;
   }
   return place;

@@ -374,6 +374,36 @@ def test_a_program_without_autocast_is_pytorchs_own() -> None:
     assert torch.equal(jit_amp.script(without_scopes)(torch.ones(2)), torch.ones(2))
 
 
+@torch.jit.script
+def compiled_by_pytorch(x: Tensor) -> Tensor:
+    y = x * 2
+    z = x.type_as(x)
+    z += 1
+    return x + y
+
+
+class CallsWhatIsCompiled(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu"):
+            return compiled_by_pytorch(x @ x)
+
+
+def test_a_lost_write_is_found_whoever_compiled_it(tmp_path: Path) -> None:
+    scripted = torch.jit.script(CallsWhatIsCompiled())
+    torch.jit.save(scripted, tmp_path / "saved.pt")
+    for program in (CallsWhatIsCompiled(), scripted, torch.jit.load(tmp_path / "saved.pt")):
+        with pytest.raises(jit_amp.AutocastError, match="JA210") as raised:
+            jit_amp.script(program)
+        assert "z += 1" in str(raised.value)
+
+
+@pytest.mark.parametrize("program", [without_scopes, compiled_by_pytorch])
+def test_a_lost_write_is_found_in_what_gets_a_scope(program: Callable[..., Any]) -> None:
+    jit_amp.script(program)
+    with pytest.raises(jit_amp.AutocastError, match="JA210"):
+        jit_amp.script(program, autocast=torch.autocast("cpu"))
+
+
 class AsksOfADevice(nn.Module):
     def forward(self, x: Tensor, device: str):
         if torch.is_autocast_enabled(device):
