@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from pages import section
 
 ROOT = Path(__file__).parents[1]
 QUESTIONS: dict[str, tuple[list[str], str]] = {
@@ -52,22 +53,6 @@ QUESTIONS: dict[str, tuple[list[str], str]] = {
         r"torch\.export",
     ),
 }
-
-
-def slug(heading: str) -> str:
-    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
-
-
-def section(page: Path, anchor: str) -> str:
-    """What stands under a heading: to the next one that is not below it."""
-    text = page.read_text()
-    if not anchor:
-        return text
-    headings = list(re.finditer(r"^(#+) (.+)$", text, re.MULTILINE))
-    [at] = [i for i, each in enumerate(headings) if slug(each[2]) == anchor]
-    depth = len(headings[at][1])
-    after = [each.start() for each in headings[at + 1 :] if len(each[1]) <= depth]
-    return text[headings[at].start() : after[0] if after else len(text)]
 
 
 @pytest.mark.parametrize("question", QUESTIONS)

@@ -1,12 +1,14 @@
-"""What is in a frozen graph, and how near what it gives is to eager's."""
+"""What is in a frozen graph, how near what it gives is to eager's, and eager's dtypes."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from jit_amp._values import leaves
 
@@ -37,6 +39,20 @@ def within_rounding(actual: Tensor, eagers: Tensor, precise: Tensor) -> bool:
     largest of few varies by more than their mean: four times eager's, and four roundings more.
     """
     return distance(actual, precise) <= 4 * distance(eagers, precise) + 2**-7
+
+
+class Dtypes(TorchDispatchMode):
+    """The dtypes that the results of eager's operators have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: defaultdict[str, set[torch.dtype]] = defaultdict(set)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        dtypes = {each.dtype for _, each in leaves(result) if isinstance(each, Tensor)}
+        self.seen[func.name()] |= dtypes
+        return result
 
 
 def casts_at_run_time(graph: torch._C.Graph) -> int:

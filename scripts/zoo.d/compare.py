@@ -9,6 +9,7 @@ import io
 import re
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -16,14 +17,13 @@ from functools import cache
 from typing import Any
 
 import torch
-from artefact import casts_at_run_time, distance, held_twice, same, within_rounding
+from artefact import Dtypes, casts_at_run_time, distance, held_twice, same, within_rounding
 from catalog import Model, stir
 from stock import Stock
 from torch import Tensor, nn
 from torch.export import Dim
 from torch.jit.mobile import _load_for_lite_interpreter
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 from ways import Args, scope
 
 import jit_amp
@@ -195,29 +195,15 @@ class InScope(nn.Module):
             return self.model(*args)
 
 
-class _Dtypes(TorchDispatchMode):
-    """The dtypes that the results of eager's operators have."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: dict[str, set[str]] = {}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        dtypes = {dtype_name(each) for _, each in leaves(result) if isinstance(each, Tensor)}
-        self.seen.setdefault(func.name(), set()).update(dtypes)
-        return result
-
-
 NOT_OF_A_MODE = {
     "aten::empty.memory_format": "other operators make it, and what it holds is nothing yet",
     "aten::_transformer_encoder_layer_fwd": "the mode has autocast off in what its kernel calls",
 }
-"""Operators of which _Dtypes sees other dtypes than a plain call has, and why."""
+"""Operators of which Dtypes sees other dtypes than a plain call has, and why."""
 
 
-def dtype_name(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+def _names(dtypes: set[torch.dtype]) -> str:
+    return ", ".join(sorted(map(str, dtypes)))
 
 
 def explained(eager: nn.Module, model: Model, args: Args) -> tuple[list[Miss], float]:
@@ -233,7 +219,7 @@ def explained(eager: nn.Module, model: Model, args: Args) -> tuple[list[Miss], f
             called(in_scope, args)
             times.append(time.perf_counter() - begin)
         torch.manual_seed(0)
-        with _Dtypes() as seen:
+        with Dtypes() as seen:
             in_scope(*copy.deepcopy(args))
         torch.manual_seed(0)
         begin = time.perf_counter()
@@ -242,9 +228,9 @@ def explained(eager: nn.Module, model: Model, args: Args) -> tuple[list[Miss], f
         except Exception as error:
             return [Miss("explain", cause_of(error))], 0.0
         ratio = (time.perf_counter() - begin) / sorted(times)[1]
-    found: dict[str, set[str]] = {}
+    found: defaultdict[str, set[torch.dtype]] = defaultdict(set)
     for row in rows:
-        found.setdefault(row.operator, set()).update(set(row.results) - {"several"})
+        found[row.operator] |= {getattr(torch, each) for each in row.results if each != "several"}
     if not found:
         return [Miss("explain", "no rows")], ratio
     other = {
@@ -253,7 +239,7 @@ def explained(eager: nn.Module, model: Model, args: Args) -> tuple[list[Miss], f
         if name not in NOT_OF_A_MODE and not dtypes <= seen.seen.get(name, dtypes)
     }
     misses = [
-        Miss("dtypes", f"{name}: {sorted(dtypes)}, eager {sorted(seen.seen[name])}")
+        Miss("dtypes", f"{name}: {_names(dtypes)}, eager {_names(seen.seen[name])}")
         for name, dtypes in other.items()
     ]
     if not set(found) & set(seen.seen):

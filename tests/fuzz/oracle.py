@@ -19,7 +19,14 @@ from typing import Any, cast
 
 import torch
 from artefact import casts_at_run_time, same
-from jit.support import AMBIENTS, autocast_state, fresh, imported, tensors_of
+from jit.support import (
+    AMBIENTS,
+    autocast_state,
+    fresh,
+    imported,
+    restore_autocast,
+    tensors_of,
+)
 from torch import Tensor, nn
 
 import jit_amp
@@ -283,15 +290,8 @@ def _restore(state: tuple[Any, ...]) -> None:
     """The thread as it was: a scope entered by hand is not left by an exception."""
     if _thread_state() == state:
         return
-    gradients, nesting, cache, *devices = state
-    torch.set_grad_enabled(gradients)
-    for device in ("cpu", "cuda"):
-        torch.set_autocast_enabled(device, devices.pop(0))
-        torch.set_autocast_dtype(device, devices.pop(0))
-    torch.set_autocast_cache_enabled(cache)
-    while autocast_state()[0] > nesting:
-        torch.autocast_decrement_nesting()
-    torch.clear_autocast_cache()
+    torch.set_grad_enabled(state[0])
+    restore_autocast(state[1:])
 
 
 def compare_runs(actual: _Run, expected: _Run, where: str, exact: bool = False) -> None:

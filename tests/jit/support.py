@@ -132,6 +132,19 @@ def autocast_state() -> tuple[Any, ...]:
     return state
 
 
+def restore_autocast(state: tuple[Any, ...]) -> None:
+    """Leaves what was entered by hand since `autocast_state` gave this."""
+    nesting, cache, *devices = state
+    torch.set_autocast_cache_enabled(cache)
+    for device in ("cpu", "cuda"):
+        torch.set_autocast_enabled(device, devices.pop(0))
+        torch.set_autocast_dtype(device, devices.pop(0))
+    while autocast_state()[0] > nesting:
+        torch.autocast_decrement_nesting()
+    if not nesting:
+        torch.clear_autocast_cache()
+
+
 def tree_map(function: Callable[[Tensor], Any], value: Any) -> Any:
     if isinstance(value, Tensor):
         return function(value)

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from artefact import distance, within_rounding
 from fuzz.oracle import Difference, compare, without_scopes
-from jit.support import AMBIENTS, autocast_state, tensors_of, tree_map
+from jit.support import AMBIENTS, autocast_state, restore_autocast, tensors_of, tree_map
 from stock import Gone, Stock
 from torch import Tensor, nn
 from torch.utils.checkpoint import set_checkpoint_early_stop
@@ -35,6 +35,7 @@ from .state import dense, difference, snapshot
 CALLS = 3  # the executor changes its plan between the first ones
 ROUNDING = 2.0**-4  # where eager in float32 says nothing
 GUARD = re.compile("AssertionError: jit_amp: |This module was frozen by jit_amp")
+CHILD_DIES = "the child of a fork dies"
 OF_PYTORCH = "refused: JA207"  # its own passes fail
 _CODE = re.compile(r"\[(JA\d+)\]")
 _count = itertools.count()
@@ -90,19 +91,6 @@ def plain(value: Any) -> Any:
     return tree_map(
         lambda t: t if t.layout == torch.strided and not t.is_nested else dense(t), value
     )
-
-
-def restore_autocast(state: tuple[Any, ...]) -> None:
-    """Leaves scopes that are still open. `state` is of `autocast_state`."""
-    nesting, cache, *devices = state
-    torch.set_autocast_cache_enabled(cache)
-    for i, device in enumerate(("cpu", "cuda")):
-        torch.set_autocast_enabled(device, devices[2 * i])
-        torch.set_autocast_dtype(device, devices[2 * i + 1])
-    while autocast_state()[0] > nesting:
-        torch.autocast_decrement_nesting()
-    if not nesting:
-        torch.clear_autocast_cache()
 
 
 @dataclass
@@ -334,7 +322,7 @@ class _Checker:
         try:
             answer = in_a_child(lambda: [_plainly(self.run(ours, owner, g)) for g in inputs])
         except ChildDied as error:
-            raise Difference("the child of a fork dies", str(error)) from None
+            raise Difference(CHILD_DIES, str(error)) from None
         calls: list[_Call] = answer
         return calls
 
@@ -509,8 +497,8 @@ def check(program: Composed, door: Door) -> Outcome:
 
 def _may_be_pytorchs(kind: str, program: Composed, door: Door) -> bool:
     """Errors may be. Wrong values may be where no scope is, and in a trace, which keeps sizes."""
-    dies = "the child of a fork dies"  # where an error is told, of a frozen module
-    if kind in (OF_PYTORCH, "cannot be made", "raises", "backward raises", "eager raises", dies):
+    errors = ("cannot be made", "raises", "backward raises", "eager raises")
+    if kind in (OF_PYTORCH, *errors, CHILD_DIES):  # a child, where an error of the frozen is told
         return True
     if kind.startswith(("refused", "touched")):
         return False

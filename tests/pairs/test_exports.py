@@ -24,7 +24,9 @@ NAMES = [
     # A nested tensor has no sizes that torch.export could look at.
     if feature.scripted and name not in ("training mode", "nested argument")
 ]
-KEPT = {"counter", "growing key cache", "state set anew in a branch"} | {name for name in NAMES if name.startswith("cache ")}
+KEPT = {"counter", "growing key cache", "state set anew in a branch"} | {
+    name for name in NAMES if name.startswith("cache ")
+}
 REFUSED = {  # by the code, of which features it may be
     "JA210": {name for name in NAMES if name.startswith("lost write")},
     "JA301": {"ignored method"},

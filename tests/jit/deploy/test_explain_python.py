@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from artefact import Dtypes
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
 import jit_amp
@@ -107,21 +106,6 @@ MODELS = [
     AnyArguments, DataClass, GivesParts, LooksAtNumbers, ByName, CallsAFunctionOfAutograd,
     WithEnvironment, Recomputes,
 ]  # fmt: skip
-
-
-class Dtypes(TorchDispatchMode):
-    """The dtypes that the results of eager's operators have."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: dict[str, set[torch.dtype]] = defaultdict(set)
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for each in result if isinstance(result, (tuple, list)) else [result]:
-            if isinstance(each, Tensor):
-                self.seen[func.name()].add(each.dtype)
-        return result
 
 
 @pytest.mark.parametrize("ambient", AMBIENTS)
