@@ -12,6 +12,7 @@
 #include "analysis/lost_writes.h"
 #include "analysis/policy.h"
 #include "analysis/reach.h"
+#include "core/copies.h"
 #include "core/error.h"
 #include "core/forks.h"
 #include "core/ignored.h"
@@ -453,6 +454,9 @@ void bind_explaining(py::module_& m) {
     }();
     return as_python(found);
   };
+  m.def("copied_module", [](const Module& module) {
+    return Module(jit_amp::Copies().of(module._ivalue()).toObject());
+  });
   m.def("explain_method",
         [explained](const Module& module, const std::string& method,
                     const std::vector<py::tuple>& runs, bool numerics, bool gradients) {

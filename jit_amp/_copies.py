@@ -10,7 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.jit import ScriptModule
 
+from jit_amp import _C
+from jit_amp._script import _wrap
 from jit_amp._values import fresh
 
 _Schedulers = (torch.optim.lr_scheduler.LRScheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
@@ -50,6 +53,8 @@ class Copier:
             return value
         for each in _modules_in(value):
             self._see(each)
+            for scripted in _scripted_in(each):
+                self._note(scripted, _wrap(_C.copied_module(scripted._c), scripted))
         return copy.deepcopy(value, self.memo)
 
     def _see(self, module: nn.Module) -> None:
@@ -100,6 +105,15 @@ class Copier:
         if isinstance(value, Tensor) and id(value) not in self.memo:
             self._note(value, fresh(value))
         return self.memo[id(value)] if isinstance(value, Tensor) else self.of(value)
+
+
+def _scripted_in(module: nn.Module) -> Iterator[ScriptModule]:
+    """Scripted modules, not all of which PyTorch's deepcopy can copy, without those inside them."""
+    if isinstance(module, ScriptModule):
+        yield module
+        return
+    for each in module.children():
+        yield from _scripted_in(each)
 
 
 def _modules_in(value: Any) -> Iterator[nn.Module]:

@@ -152,10 +152,12 @@ class _Checker:
         before = snapshot(module, runs=moves)
         before_inputs = snapshot(_Holder(examples), runs=True)
         printed = io.StringIO()
+        torch.set_autocast_cache_enabled(self.program.cache)  # `autocast=` takes it from here
         try:
             with contextlib.redirect_stdout(printed):
                 return how.function(self.api, module, examples)
         finally:
+            torch.set_autocast_cache_enabled(True)
             if isinstance(self.api, PyTorch) or moves:
                 pass
             elif found := difference(before, snapshot(module, runs=moves)):
@@ -215,8 +217,8 @@ class _Checker:
 
     def may_leave_no_grad(self) -> bool:
         """docs/limits.md: PyTorch goes on after a wait in another thread."""
-        waits = self.program.has("fork and wait") and self.program.has("no_grad block")
-        return waits and self.door.how.frozen
+        source = self.program.source
+        return self.door.how.frozen and "torch.jit.wait" in source and "torch.no_grad" in source
 
     def run(self, function: Any, owner: Any, given: tuple[Any, ...], times: int = 1) -> _Call:
         arguments = fresh(given)
@@ -481,6 +483,8 @@ def check(program: Composed, door: Door) -> Outcome:
     found = outcome(program, door)
     if found.verdict != "differs" or not _may_be_pytorchs(found.kind, program, door):
         return found
+    if door.how.traces and found.kind == "requires_grad" and "torch.no_grad" in program.source:
+        return Outcome("PyTorch's", found.kind, "a trace has no no_grad")
     bare = Composed(without_scopes(program.source), program.features, program.seed)
     before = torch._C._jit_set_autocast_mode(False)
     try:

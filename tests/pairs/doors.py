@@ -148,7 +148,7 @@ class PyTorch(Api):
         return torch.jit.optimize_for_inference(torch.jit.script(module))
 
     def explain(self, module: Any, given: tuple[Any, ...]) -> None:
-        pass
+        copy.deepcopy(module)(*given)  # it raises what the program raises
 
     def facts(self, module: Any, given: tuple[Any, ...]) -> None:
         pass

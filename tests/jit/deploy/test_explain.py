@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import re
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -361,6 +364,25 @@ def calls_python(x: Tensor):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y = torch.mm(x, x)
         return inner_report(y.float()), torch.mm(x, x)
+
+
+class Turns(nn.Module):
+    """What PyTorch's deepcopy does not take, scripted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls, self.factor = 0, 2j
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x * self.calls
+
+
+def test_a_scripted_part_of_what_python_runs_stays_as_it_is() -> None:
+    scripted = jit_amp.script(Turns())
+    report = jit_amp.explain(nn.Sequential(nn.ReLU(), scripted), torch.rand(2), timing=True)
+    assert report.rows and not report.warnings
+    assert scripted.calls == 0
 
 
 def test_explain_inside_a_program_that_is_explained() -> None:
@@ -793,13 +815,90 @@ def test_own_files_come_first_and_libraries_are_folded(layered: Any) -> None:
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_nothing_is_wider_than_the_window(layered: Any, width: int) -> None:
-    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-    layered.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    try:
-        line = line_of(layered, "return self.norm(self.up(x))")
-        layered.execute_script("arguments[0].click()", line)
-        widest = layered.execute_script("return document.documentElement.scrollWidth")
-        layered.execute_script("arguments[0].click()", line)
-    finally:
-        layered.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    line = line_of(layered, "return self.norm(self.up(x))")
+    layered.execute_script("arguments[0].click()", line)
+    widest = at_width(layered, width)
+    layered.execute_script("arguments[0].click()", line)
     assert widest <= width
+
+
+def at_width(browser: Any, width: int) -> int:
+    """How wide the page is in a window of that width."""
+    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        return int(browser.execute_script("return document.documentElement.scrollWidth"))
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_line_has_milliseconds_beside_its_share(layered: Any) -> None:
+    own, _ = own_time(layered, "before = x * 1.5")
+    assert re.fullmatch(r"\d+\.\d+, \d+\.\d %", own), own
+    assert "own time, ms" in find(layered, ".heads")[0].text
+
+
+def test_operators_that_never_ran_are_left_out(tmp_path: Path) -> None:
+    source = """
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            if x.dim() == 5:
+                x = x.softmax(-1)
+            return x @ x
+    """
+    source = f"import torch\nfrom torch import Tensor\nclass Rare(torch.nn.Module):{source}"
+    model = imported(source, tmp_path / "rare.py").Rare()
+    jit_amp.explain(model, torch.rand(4, 4)).to_html(tmp_path / "page.html")
+    browser = browser_at(tmp_path / "page.html")
+    assert browser.execute_script("return rows.map((r) => r.op)") == ["matmul"]
+    assert not find(line_of_text(browser, "x.softmax"), "button")
+    browser.quit()
+
+
+def line_of_text(browser: Any, text: str) -> Any:
+    return next(item for item in find(browser, "ol > li") if text in item.text)
+
+
+def test_the_command_is_in_the_title(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(f"import torch\nfrom torch import Tensor\n{LAYERS}")
+    command = "explain net:Layers --input float32[2,4] --html page.html"
+    subprocess.run(
+        [sys.executable, "-m", "jit_amp", *command.split()],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        check=True,
+        capture_output=True,
+    )
+    browser = browser_at(tmp_path / "page.html")
+    assert "Layers(x: float32[2, 4])" in browser.title
+    assert browser.title.endswith(
+        "jit-amp explain net:Layers --input 'float32[2,4]' --html page.html"
+    )
+    browser.quit()
+
+
+def test_the_page_of_two_reports_has_the_numbers_and_lines_of_both(layered: Any) -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        after = jit_amp.explain(nn.Linear(4, 4), torch.rand(2, 4), numerics=True)
+    layered.report.compare(after).to_html(layered.folder / "compared.html")
+    browser = browser_at(layered.folder / "compared.html")
+    numbers = [row.text for row in find(browser, "#numbers tr")]
+    assert numbers[0] == "before after"
+    assert any(re.fullmatch(r"overflows \d+ 0", row) for row in numbers), numbers
+    lines = "\n".join(row.text for row in find(browser, "#lines tr"))
+    assert "large = (before * 10).exp()" in lines
+    assert at_width(browser, 390) <= 390 and at_width(browser, 1280) <= 1280
+    browser.quit()
+
+
+def test_in_a_notebook_the_page_is_folded_below_a_summary(layered: Any) -> None:
+    (layered.folder / "notebook.html").write_text(layered.report._repr_html_())
+    browser = browser_at(layered.folder / "notebook.html")
+    assert "values overflow" in find(browser, "p")[0].text
+    [frame] = find(browser, "iframe")
+    assert not frame.is_displayed()
+    find(browser, "summary")[0].click()
+    assert frame.is_displayed()
+    browser.switch_to.frame(frame)
+    assert line_of(browser, "large = ")
+    browser.quit()
