@@ -35,8 +35,6 @@
 //       A constant that no pass folds, until seal does.
 //   jit_amp::detached(Tensor(a) x) -> Tensor(a)
 //       x.detach(), which PyTorch's freezing is not to see; passes/quirks/keep_detach.h.
-//   jit_amp::hidden(inputs…) -> Tensor
-//       An operator that one of PyTorch's rewritings is not to see, inside one pass.
 //   jit_amp::scoped[Subgraph=…, devices=…](enabled…, dtype…, inputs…) -> …
 //       Runs the subgraph, one opaque node without side effects, under autocast's own dispatch. The
 //       state is among its operands, so equal nodes in different scopes are not equal.
@@ -68,7 +66,6 @@ inline const c10::Symbol explain_end = c10::Symbol::fromQualString("jit_amp::exp
 inline const c10::Symbol program = c10::Symbol::fromQualString("jit_amp::program");
 inline const c10::Symbol deferred = c10::Symbol::fromQualString("jit_amp::deferred");
 inline const c10::Symbol detached = c10::Symbol::fromQualString("jit_amp::detached");
-inline const c10::Symbol hidden = c10::Symbol::fromQualString("jit_amp::hidden");
 inline const c10::Symbol scoped = c10::Symbol::fromQualString("jit_amp::scoped");
 inline const c10::Symbol scoped_effect = c10::Symbol::fromQualString("jit_amp::scoped_effect");
 

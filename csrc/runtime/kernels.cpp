@@ -281,12 +281,6 @@ const torch::jit::RegisterOperators operators({
         [](Stack& stack) { stack.emplace_back(torch::jit::pop(stack).toTensor().detach()); },
         c10::AliasAnalysisKind::FROM_SCHEMA),
     Operator(ops::deferred, make_deferred, c10::AliasAnalysisKind::CONSERVATIVE),
-    Operator(
-        ops::hidden,
-        [](const Node*) -> Operation {
-          return [](Stack&) { TORCH_CHECK(false, "jit_amp: an operator is hidden that runs"); };
-        },
-        c10::AliasAnalysisKind::CONSERVATIVE),
     Operator(ops::scoped, make_scoped, c10::AliasAnalysisKind::PURE_FUNCTION),
     Operator(ops::scoped_effect, make_scoped, c10::AliasAnalysisKind::CONSERVATIVE),
 });

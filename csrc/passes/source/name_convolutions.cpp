@@ -1,12 +1,9 @@
 #include "passes/source/name_convolutions.h"
 
 #include <torch/csrc/jit/ir/constants.h>
-#include <torch/csrc/jit/passes/graph_rewrite_helper.h>
 
-#include <algorithm>
-#include <vector>
+#include <optional>
 
-#include "core/dialect.h"
 #include "core/graphs.h"
 
 namespace jit_amp {
@@ -14,81 +11,91 @@ namespace {
 
 using namespace torch::jit;
 
-// A traced convolution has its lists made in the graph, where the rewriting wants constants.
-void make_lists_constant(Graph& graph) {
-  for (Node* node : all_nodes(graph)) {
-    if (node->kind() != aten::_convolution) {
+// The operands of aten::_convolution.
+enum Operand : uint8_t {
+  kInput,
+  kWeight,
+  kBias,
+  kStride,
+  kPadding,
+  kDilation,
+  kTransposed,
+  kOutputPadding,
+  kGroups
+};
+
+// A traced convolution has its lists made in the graph.
+void make_lists_constant(Node* node) {
+  const WithInsertPoint here(node);
+  for (size_t i = 0; i < node->inputs().size(); ++i) {
+    const Node* made = node->input(i)->node();
+    c10::List<int64_t> list;
+    if (made->kind() != prim::ListConstruct) {
       continue;
     }
-    const WithInsertPoint here(node);
-    Graph* owner = node->owningGraph();  // a fork's, perhaps
-    for (size_t i = 0; i < node->inputs().size(); ++i) {
-      const Node* made = node->input(i)->node();
-      c10::List<int64_t> list;
-      if (made->kind() != prim::ListConstruct) {
-        continue;
+    for (const Value* element : made->inputs()) {
+      if (const auto constant = constant_as<int64_t>(element)) {
+        list.push_back(*constant);
       }
-      for (const Value* element : made->inputs()) {
-        if (const auto constant = constant_as<int64_t>(element)) {
-          list.push_back(*constant);
-        }
-      }
-      if (list.size() == made->inputs().size()) {
-        node->replaceInput(i, owner->insertConstant(list));
-      }
+    }
+    if (list.size() == made->inputs().size()) {
+      node->replaceInput(i, node->owningGraph()->insertConstant(list));
     }
   }
 }
 
-Node* renamed(Node* node, Symbol kind) {
-  Node* other = node->owningGraph()->create(kind, node->inputs(), 1)->insertBefore(node);
-  other->copyMetadata(node);
-  other->copyAttributes(*node);
-  other->output()->setType(node->output()->type());
-  node->output()->replaceAllUsesWith(other->output());
-  node->destroy();
-  return other;
+// How many numbers are in a list; 0 where only a run can tell.
+size_t length_of(const Value* list) {
+  if (list->node()->kind() == prim::ListConstruct) {
+    return list->node()->inputs().size();
+  }
+  const auto constant = toIValue(list);
+  return constant && constant->isIntList() ? constant->toIntList().size() : 0;
 }
 
-// Hides convolutions of which a list or a switch is known at run time only: PyTorch's rewriting
-// takes it that all of them are constants.
-std::vector<Node*> hide_unknown(Graph& graph) {
-  constexpr size_t kTensors = 3;  // of aten::_convolution: input, weight, bias
-  std::vector<Node*> hidden;
-  for (Node* node : all_nodes(graph)) {
-    const auto is_unknown = [](const Value* value) { return !toIValue(value); };
-    if (node->kind() == aten::_convolution) {
-      const auto rest = node->inputs().slice(kTensors);
-      if (std::any_of(rest.begin(), rest.end(), is_unknown)) {
-        hidden.push_back(renamed(node, ops::hidden));
-      }
-    }
+// The operator that was called, with its operands in its order; null where only a run can tell.
+Node* as_called(Node* node) {
+  const size_t dimensions = length_of(node->input(kStride));
+  const auto transposed = constant_as<bool>(node->input(kTransposed));
+  if (dimensions < 1 || dimensions > 3 || !transposed) {
+    return nullptr;
   }
-  return hidden;
+  std::vector<Value*> operands;
+  const auto take = [&](std::initializer_list<Operand> names) {
+    for (const Operand name : names) {
+      operands.push_back(node->input(name));
+    }
+  };
+  take({kInput, kWeight, kBias, kStride, kPadding});
+  if (*transposed) {
+    take({kOutputPadding, kGroups, kDilation});
+  } else {
+    take({kDilation, kGroups});
+  }
+  const std::string name = *transposed ? "aten::conv_transpose" : "aten::conv";
+  const auto kind = Symbol::fromQualString(name + std::to_string(dimensions) + "d");
+  Node* called = node->owningGraph()->create(kind, operands, 1)->insertBefore(node);
+  called->copyMetadata(node);
+  called->output()->setType(node->output()->type());
+  return called;
 }
 
 }  // namespace
 
 bool name_convolutions(const std::shared_ptr<torch::jit::Graph>& graph) {
-  std::vector<std::shared_ptr<Graph>> graphs{graph};
-  bool is_traced = false;
+  bool changed = false;
   for (Node* node : all_nodes(*graph)) {
-    is_traced |= node->kind() == aten::_convolution;
-    if (node->kind() == prim::fork) {
-      graphs.push_back(node->g(attr::Subgraph));
+    if (node->kind() != aten::_convolution) {
+      continue;
+    }
+    make_lists_constant(node);
+    if (Node* called = as_called(node)) {
+      node->output()->replaceAllUsesWith(called->output());
+      node->destroy();
+      changed = true;
     }
   }
-  if (is_traced) {
-    make_lists_constant(*graph);
-    const auto hidden = hide_unknown(*graph);
-    for (auto& each : graphs) {
-      graph_rewrite_helper::replaceConvolutionWithAtenConv(each);
-    }
-    for (Node* node : hidden) {
-      renamed(node, aten::_convolution);
-    }
-  }
-  return is_traced;
+  return changed;
 }
 
 }  // namespace jit_amp

@@ -1054,3 +1054,22 @@ def test_the_nesting_that_a_user_counts_is_no_scope() -> None:
         return y
 
     assert "prim::Enter" not in str(traced(counts, matrix()).graph)
+
+
+class ConstantsBesideAConvolution(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.rand(4, 4)
+        self.conv = nn.Conv2d(1, 1, 3, padding=1)
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            table = self.table @ self.table
+        return table, self.conv(x)
+
+
+def test_what_is_computed_of_constants_is_computed_in_its_scope() -> None:
+    module, x = ConstantsBesideAConvolution(), torch.rand(1, 1, 4, 4)
+    traced = jit_amp.trace(module, (x,))
+    for _ in range(3):
+        assert_same(traced(x), module(x), "traced")

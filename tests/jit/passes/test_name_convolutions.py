@@ -151,7 +151,7 @@ def test_others_stay(call: str) -> None:
     "stride, transposed", [("%given", "%no"), ("%ones", "%switch")], ids=["list", "switch"]
 )
 def test_what_is_known_at_run_time_only_stays(stride: str, transposed: str) -> None:
-    """PyTorch's rewriting takes it for a constant, and fails; the one beside it is named."""
+    """The one beside it is named."""
     graph = ir.parse(
         f"""
         graph(%x : Tensor, %given : int[], %switch : bool):
@@ -166,3 +166,24 @@ def test_what_is_known_at_run_time_only_stays(stride: str, transposed: str) -> N
     )
     assert _C.run_pass("name_convolutions", graph, {}, False)
     assert ir.operators(graph) == ["aten::_convolution", "aten::conv2d"]
+
+
+def test_constants_of_a_scope_are_not_computed_here() -> None:
+    """PyTorch's rewriting computes them first, outside any autocast."""
+    graph = ir.parse(
+        """
+        graph(%x : Tensor):
+          %none : NoneType = prim::Constant()
+          %no : bool = prim::Constant[value=0]()
+          %one : int = prim::Constant[value=1]()
+          %ones : int[] = prim::Constant[value=[1, 1]]()
+          %n : NoneType = prim::Constant()
+          %shape : int[] = prim::Constant[value=[2, 2]]()
+          %a : Tensor = aten::ones(%shape, %n, %n, %n, %n)
+          %y : Tensor = aten::matmul(%a, %a)
+          %z : Tensor = aten::_convolution(%x, %x, %none, %ones, %ones, %ones, %no, %ones, %one, %no, %no, %no, %no)
+          return (%y, %z)
+        """  # noqa: E501
+    )
+    assert _C.run_pass("name_convolutions", graph, {}, False)
+    assert ir.operators(graph) == ["aten::ones", "aten::matmul", "aten::conv2d"]
