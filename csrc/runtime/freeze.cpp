@@ -170,6 +170,11 @@ Decided decided(const Module& module, const std::vector<std::string>& preserved_
 Module frozen_by_pytorch(const Module& module, const std::vector<std::string>& preserved_attrs) {
   Module own = freezable(module.clone(/*inplace=*/true));
   freeze_module_inplace(&own, preserved_attrs);
+  std::vector<std::shared_ptr<Graph>> graphs;
+  for (const auto& method : own.get_methods()) {
+    graphs.push_back(method.graph());
+  }
+  own_constants(graphs, module);
   return own;
 }
 

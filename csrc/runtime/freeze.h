@@ -22,7 +22,8 @@ struct FreezeOptions {
   bool check_inputs = true;  // else it has no check of them, and nothing is taken for granted
 };
 
-// What PyTorch's freezing makes of a module without scopes, which stays as it is.
+// What PyTorch's freezing makes of a module without scopes, which stays as it is; its constants are
+// its own (passes/export/own_constants.h).
 torch::jit::Module frozen_by_pytorch(const torch::jit::Module& module,
                                      const std::vector<std::string>& preserved_attrs);
 

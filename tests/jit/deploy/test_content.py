@@ -394,3 +394,25 @@ def test_preserved_modules_of_one_class() -> None:
 def test_a_module_that_is_not_known_is_refused(make: Callable[[], nn.Module], says: str) -> None:
     with pytest.raises(jit_amp.AutocastError, match=says):
         jit_amp.freeze(make().eval())
+
+
+class Turned(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("factor", torch.rand(4) * 2j)
+
+    def forward(self, x: Tensor):
+        return x + self.factor, torch.imag(self.factor)
+
+
+@pytest.mark.parametrize("target", ["portable", "server"])
+def test_constants_are_the_artefacts_own_where_no_scope_is_too(target: Any) -> None:
+    """PyTorch saves a complex number and its imaginary part as one memory of one dtype."""
+    module, x, file = Turned().eval(), torch.rand(3, 4), io.BytesIO()
+    expected = [each.clone() for each in module(x)]
+    frozen = jit_amp.freeze(module, target=target)
+    module.factor.zero_()
+    torch.jit.save(frozen, file)
+    file.seek(0)
+    for each in (frozen, torch.jit.load(file)):
+        assert all(torch.equal(a, b) for a, b in zip(each(x), expected, strict=True))
