@@ -208,7 +208,9 @@ class Worker:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     kind = f"the process ends with {self.process.wait(10)}"
             self.errors.seek(0)
-            said = self.errors.read()[-1500:]
+            said = self.errors.read()
+            said = said[max(said.rfind("Fatal Python error"), len(said) - 6000, 0) :]
+            print(f"{kind}\n{said}", file=sys.stderr, flush=True)
             self.stop()
             return {"verdict": "differs", "kind": kind, "detail": said}
 
