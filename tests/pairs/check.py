@@ -485,6 +485,9 @@ def check(program: Composed, door: Door) -> Outcome:
         return found
     if door.how.traces and found.kind == "requires_grad" and "torch.no_grad" in program.source:
         return Outcome("PyTorch's", found.kind, "a trace has no no_grad")
+    lost = any(name.startswith("lost write") for name in program.features)
+    if door.how.traces and found.kind == "values" and lost:
+        return Outcome("PyTorch's", found.kind, "the tracer drops the write, and warns of it")
     bare = Composed(without_scopes(program.source), program.features, program.seed)
     before = torch._C._jit_set_autocast_mode(False)
     try:
