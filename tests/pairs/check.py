@@ -483,11 +483,8 @@ def check(program: Composed, door: Door) -> Outcome:
     found = outcome(program, door)
     if found.verdict != "differs" or not _may_be_pytorchs(found.kind, program, door):
         return found
-    if door.how.traces and found.kind == "requires_grad" and "torch.no_grad" in program.source:
-        return Outcome("PyTorch's", found.kind, "a trace has no no_grad")
-    lost = any(name.startswith("lost write") for name in program.features)
-    if door.how.traces and found.kind == "values" and lost:
-        return Outcome("PyTorch's", found.kind, "the tracer drops the write, and warns of it")
+    if door.how.traces and (why := _tracers_loss(found.kind, program, door)):
+        return Outcome("PyTorch's", found.kind, why)
     bare = Composed(without_scopes(program.source), program.features, program.seed)
     before = torch._C._jit_set_autocast_mode(False)
     try:
@@ -500,6 +497,18 @@ def check(program: Composed, door: Door) -> Outcome:
     if theirs.verdict == "differs" and theirs.kind == alike:
         return Outcome("PyTorch's", found.kind, theirs.detail)
     return found
+
+
+def _tracers_loss(kind: str, program: Composed, door: Door) -> str:
+    """What PyTorch's tracer does not record, where the program without scopes does not show it."""
+    if kind == "requires_grad" and "torch.no_grad" in program.source:
+        return "a trace has no no_grad"
+    if any(name.startswith("lost write") for name in program.features):
+        return "the tracer drops the write, and warns of it"
+    casts = ("write to float's result", "write to to's result", "write to type_as' result")
+    if door.call == "ambient" and any(program.has(name) for name in casts):
+        return "a cast that gave its operand when it was traced is one value with it"
+    return ""
 
 
 def _may_be_pytorchs(kind: str, program: Composed, door: Door) -> bool:
