@@ -426,6 +426,12 @@ def _reference(given: argparse.Namespace, model: Any, inputs: tuple[Any, ...]) -
         raise Mistaken(f"--against {given.against}: {error}") from error
 
 
+def _written(path: Path, size: int, operators: Sequence[str]) -> str:
+    """A line about a file."""
+    in_words = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.0f} kB"
+    return f"{path}: {in_words}, {len(operators)} kind{'s' * (len(operators) != 1)} of operators"
+
+
 def run_export(given: argparse.Namespace) -> int:
     [model], inputs = _loaded(given, given.model)
     with _step("exporting"), torch.no_grad(), _mistaken_if_refused():
@@ -435,7 +441,7 @@ def run_export(given: argparse.Namespace) -> int:
         torch.export.save(program, given.output)
     operators = sorted({str(node.target) for node in program.graph.nodes if _is_operator(node)})
     size = given.output.stat().st_size
-    text = f"{given.output}: {size / 1e6:.1f} MB, {len(operators)} kinds of operators"
+    text = _written(given.output, size, operators)
     if given.json:
         text = as_json({"output": str(given.output), "bytes": size, "operators": operators})
     _print(given, text)
@@ -475,7 +481,7 @@ def run_freeze(given: argparse.Namespace) -> int:
             torch.jit.save(frozen, saved)
     operators = torch.jit.export_opnames(frozen)  # type: ignore[no-untyped-call]
     size = Path(saved).stat().st_size
-    text = f"{given.output}: {size / 1e6:.1f} MB, {len(operators)} kinds of operators"
+    text = _written(given.output, size, operators)
     held = {weight.dtype for weight in weights_of(frozen, "forward")}
     for name in sorted(held.intersection(REDUCED)):
         if given.device == "cpu" and emulates(getattr(torch, name)):

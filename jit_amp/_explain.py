@@ -87,6 +87,8 @@ def explain(
             fails too; ``gradients`` of what requires none, or under ``torch.no_grad()``.
     """
     name = getattr(obj, "__qualname__", None) or type(obj).__qualname__
+    if isinstance(obj, ScriptModule):
+        name = str(obj._c._type().name())  # of its class
     if isinstance(obj, (ScriptModule, ScriptFunction)):
         report = _of_compiled(obj, name, example_inputs, method, numerics, gradients, timing)
     else:
