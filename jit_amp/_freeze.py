@@ -235,7 +235,8 @@ def _check_preserved(scripted: ScriptModule, names: list[str]) -> None:
 
 def _own_names(scripted: Any) -> list[str]:
     """The methods, submodules, parameters, buffers and other attributes of a scripted module."""
-    own = {*scripted._c._method_names(), *scripted._concrete_type.get_attributes()}
+    known = getattr(scripted, "_concrete_type", None)  # none in what PyTorch has frozen
+    own = {*scripted._c._method_names(), *(known.get_attributes() if known else ())}
     for members in (scripted._modules, scripted._parameters, scripted._buffers):
         own.update(members.keys())
     return sorted(name for name in own if not name.startswith("_"))

@@ -162,7 +162,8 @@ def _script_module(module: Any, path: str, seen: dict[int, Any]) -> Iterator[tup
         for name, each in found.items():
             yield from _tensor(each, f"{path}.{name}")
     yield f"type of {path}", module._c._type()
-    for name in sorted(module._concrete_type.get_attributes()):
+    known = getattr(module, "_concrete_type", None)  # none in what PyTorch has frozen
+    for name in sorted(known.get_attributes()) if known else ():
         if module._c.hasattr(name):
             yield from _scripted_value(module._c.getattr(name), f"{path}.{name}")
     for name, child in module.named_children():

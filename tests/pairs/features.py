@@ -173,6 +173,7 @@ class Doubling(nn.Module):
         "proxy: Transform\n",
         # a module behind an interface is chosen when the program runs
         refused=("JA303",),
+        masks=("vmap",),  # TorchScript loses the gradients of such a call
     ),
     Feature(
         "frozen parameter",

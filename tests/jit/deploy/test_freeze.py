@@ -264,6 +264,12 @@ def test_freezing_under_an_ambient_autocast_is_as_outside() -> None:
         assert_same(frozen(x), model(x), "frozen")
 
 
+def test_a_name_that_a_module_frozen_by_pytorch_does_not_have() -> None:
+    frozen = torch.jit.freeze(torch.jit.script(nn.Linear(2, 2).eval()))
+    with pytest.raises(RuntimeError, match="Unknown name: gone. preserved_attrs: the module has "):
+        jit_amp.freeze(frozen, ["gone"])
+
+
 def test_methods_and_attributes_are_preserved() -> None:
     model, x = Mode().eval(), torch.randn(2, 4)
     frozen = jit_amp.freeze(model, ["encode", "version"], example_inputs=(x,))
