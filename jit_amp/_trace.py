@@ -227,7 +227,12 @@ def _traced(
     **kwargs: Any,
 ) -> Any:
     def run(check_trace: bool) -> Any:
-        return original(func, inputs, optimize, check_trace, *args, **kwargs)
+        try:
+            return original(func, inputs, optimize, check_trace, *args, **kwargs)
+        except RuntimeError as error:
+            if "INTERNAL ASSERT FAILED" not in str(error):
+                raise
+            _C.refuse(403, [str(error).splitlines()[0]])
 
     if _is_recording():  # PyTorch's check of a trace traces again
         return run(check_trace)
