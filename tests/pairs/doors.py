@@ -274,8 +274,10 @@ def called(call: str, function: Run, arguments: tuple[Any, ...]) -> Any:
 
 def _in_a_thread(function: Callable[[], Any]) -> Any:
     found: list[Any] = []
+    cache = torch.is_autocast_cache_enabled()  # which is a thread's
 
     def run() -> None:
+        torch.set_autocast_cache_enabled(cache)
         try:
             found.append(function())
         except Exception as error:
