@@ -213,16 +213,10 @@ void bind_scripting(py::module_& m) {
   m.def("take_turn", &jit_amp::take_turn);
   m.def("leave_turn", &jit_amp::leave_turn);
   m.def("sources_and_writes", [](const StrongFunctionPtr& function) {
-    return jit_amp::sources_and_writes({&torch::jit::toGraphFunction(*function.function_)});
+    return jit_amp::sources_and_writes(torch::jit::toGraphFunction(*function.function_));
   });
-  m.def("sources_and_writes", [](const Module& module) {
-    std::vector<GraphFunction*> functions;
-    for (const Module& each : module.modules()) {
-      const auto some = jit_amp::functions_of(*each.type());
-      functions.insert(functions.end(), some.begin(), some.end());
-    }
-    return jit_amp::sources_and_writes(functions);
-  });
+  m.def("sources_and_writes",
+        [](const Module& module) { return jit_amp::sources_and_writes(module); });
   // Whether it is right as it is: lowered before, or without scopes, and served now.
   m.def("leave_function", [](const StrongFunctionPtr& function) {
     if (jit_amp::HasScopes()(torch::jit::toGraphFunction(*function.function_))) {

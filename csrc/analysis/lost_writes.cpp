@@ -5,6 +5,7 @@
 #include <memory>
 #include <unordered_set>
 
+#include "analysis/has_scopes.h"
 #include "core/graphs.h"
 
 namespace jit_amp {
@@ -17,6 +18,12 @@ struct Found {
   std::set<SourceText> texts;
   std::set<SourceLine> writes;
 };
+
+// Whether PyTorch's freezing, or ours, has changed the graphs of a class.
+bool is_frozen(const c10::TypePtr& type) {
+  const auto cls = type->cast<c10::ClassType>();
+  return cls && cls->is_module() && !cls->hasAttribute("training");
+}
 
 void add(GraphFunction& function, Found& found) {
   if (!found.functions.insert(&function).second) {
@@ -38,9 +45,11 @@ void add(GraphFunction& function, Found& found) {
     const auto type = node->kind() == prim::Constant
                           ? node->output()->type()->cast<c10::FunctionType>()
                           : nullptr;
-    GraphFunction* callee = type ? tryToGraphFunction(*type->function())
-                            : node->kind() == prim::CallMethod ? tryToGraphFunction(node)
-                                                               : nullptr;
+    const bool is_method =
+        node->kind() == prim::CallMethod && !is_frozen(node->input(0)->type());
+    GraphFunction* callee = type        ? tryToGraphFunction(*type->function())
+                            : is_method ? tryToGraphFunction(node)
+                                        : nullptr;
     if (callee) {
       add(*callee, found);
     }
@@ -49,11 +58,20 @@ void add(GraphFunction& function, Found& found) {
 
 }  // namespace
 
-std::pair<std::set<SourceText>, std::set<SourceLine>> sources_and_writes(
-    const std::vector<GraphFunction*>& functions) {
+SourcesAndWrites sources_and_writes(GraphFunction& function) {
   Found found;
-  for (GraphFunction* function : functions) {
-    add(*function, found);
+  add(function, found);
+  return {std::move(found.texts), std::move(found.writes)};
+}
+
+SourcesAndWrites sources_and_writes(const Module& module) {
+  Found found;
+  for (const Module& each : module.modules()) {
+    for (GraphFunction* function : functions_of(*each.type())) {
+      if (!is_frozen(each.type())) {
+        add(*function, found);
+      }
+    }
   }
   return {std::move(found.texts), std::move(found.writes)};
 }

@@ -5,13 +5,13 @@
 #pragma once
 
 #include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/api/module.h>
 
 #include <cstdint>
 #include <set>
 #include <string>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 namespace jit_amp {
 
@@ -20,9 +20,12 @@ using SourceText = std::tuple<std::string, size_t, std::string>;
 // File and number of the line.
 using SourceLine = std::pair<std::string, size_t>;
 
-// The texts that functions were compiled from, their callees' included, and the places at which
-// their graphs write to a tensor. A function without a node shows no text.
-std::pair<std::set<SourceText>, std::set<SourceLine>> sources_and_writes(
-    const std::vector<torch::jit::GraphFunction*>& functions);
+using SourcesAndWrites = std::pair<std::set<SourceText>, std::set<SourceLine>>;
+
+// The texts that a function, or a module's functions, were compiled from, their callees' included,
+// and the places at which their graphs write to a tensor. A function without a node shows no text.
+// Modules that are frozen are left out: their graphs are not what the text was compiled to.
+SourcesAndWrites sources_and_writes(torch::jit::GraphFunction& function);
+SourcesAndWrites sources_and_writes(const torch::jit::Module& module);
 
 }  // namespace jit_amp

@@ -458,6 +458,16 @@ def _unaliased(value: Any) -> Any:
     return tree_map(lambda t: plain(t.detach()), value)
 
 
+def _eagers_error(program: Composed, module: ModuleType) -> str:
+    """What eager raises, outside any autocast."""
+    made = module.Program().train(program.has("training mode"))
+    try:
+        made(*module.inputs())
+    except Exception as error:
+        return first_line(error)
+    return ""
+
+
 def outcome(program: Composed, door: Door, api: Api | None = None) -> Outcome:
     """What comes of a program at a door; no verdict of PyTorch's."""
     api = api or Api()
@@ -475,16 +485,22 @@ def outcome(program: Composed, door: Door, api: Api | None = None) -> Outcome:
                 return Outcome("refused", code, str(error))
             return Outcome("differs", f"refused: {code}", str(error))
         except Exception as error:
+            if door.make == "explain" and first_line(error) == _eagers_error(program, module):
+                return Outcome("raises", first_line(error))
             return Outcome("differs", "cannot be made", f"{first_line(error)}\n{error}")
 
 
 def check(program: Composed, door: Door) -> Outcome:
     """What comes of a program at a door."""
     found = outcome(program, door)
+    if found.kind == "requires_grad" and door.how.frozen and "torch.no_grad" in program.source:
+        return Outcome("PyTorch's", found.kind, "its executor differentiates there: docs/limits.md")
     if found.verdict != "differs" or not _may_be_pytorchs(found.kind, program, door):
         return found
     if door.how.traces and (why := _tracers_loss(found.kind, program, door)):
         return Outcome("PyTorch's", found.kind, why)
+    if found.kind == "values" and program.has("no scope at all") and _loses_writes(program):
+        return Outcome("PyTorch's", found.kind, "its compiler drops the write")
     bare = Composed(without_scopes(program.source), program.features, program.seed)
     before = torch._C._jit_set_autocast_mode(False)
     try:
@@ -499,11 +515,15 @@ def check(program: Composed, door: Door) -> Outcome:
     return found
 
 
+def _loses_writes(program: Composed) -> bool:
+    return any(name.startswith("lost write") for name in program.features)
+
+
 def _tracers_loss(kind: str, program: Composed, door: Door) -> str:
     """What PyTorch's tracer does not record, where the program without scopes does not show it."""
     if kind == "requires_grad" and "torch.no_grad" in program.source:
         return "a trace has no no_grad"
-    if any(name.startswith("lost write") for name in program.features):
+    if _loses_writes(program):
         return "the tracer drops the write, and warns of it"
     casts = ("write to float's result", "write to to's result", "write to type_as' result")
     if door.call == "ambient" and any(program.has(name) for name in casts):

@@ -397,6 +397,28 @@ def test_a_lost_write_is_found_whoever_compiled_it(tmp_path: Path) -> None:
         assert "z += 1" in str(raised.value)
 
 
+class Drops(nn.Module):
+    def forward(self, x: Tensor):
+        y = F.dropout(x, 0.5, self.training)
+        y += 1
+        return x * 2
+
+
+class HoldsFrozen(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen = torch.jit.freeze(torch.jit.script(Drops().eval()))
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu"):
+            y = x @ x
+        return self.frozen(y)
+
+
+def test_what_freezing_took_out_is_no_lost_write() -> None:
+    jit_amp.script(HoldsFrozen().eval())
+
+
 @pytest.mark.parametrize("program", [without_scopes, compiled_by_pytorch])
 def test_a_lost_write_is_found_in_what_gets_a_scope(program: Callable[..., Any]) -> None:
     jit_amp.script(program)
