@@ -407,7 +407,7 @@ class Drops(nn.Module):
 class HoldsFrozen(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.frozen = torch.jit.freeze(torch.jit.script(Drops().eval()))
+        self.frozen = jit_amp.freeze(Drops().eval())
 
     def forward(self, x: Tensor):
         with torch.autocast("cpu"):
