@@ -33,6 +33,7 @@ bool keep_in_place(Graph& graph, const Facts& facts) {
     Value *written = node->input(0), *other = node->input(1);
     if (is_tensor(written->type()) && is_tensor(other->type()) &&
         written->node()->kind() != aten::alias &&
+        written->node()->kind() != prim::BroadcastMKLDNNTensors &&
         !have_one_dtype(facts.of(written), facts.of(other))) {
       use_result(written, node);
       const WithInsertPoint here(node);
