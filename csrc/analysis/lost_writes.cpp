@@ -36,7 +36,8 @@ void add(GraphFunction& function, Found& found) {
     const std::shared_ptr<Source> source = range.source();
     if (source && source != last && source->filename()) {
       last = source;
-      found.texts.emplace(*source->filename(), source->starting_line_no(), source->text_str().str());
+      found.texts.emplace(*source->filename(), source->starting_line_no(),
+                          source->text_str().str());
     }
     const auto place = is_write(node) ? range.file_line_col() : std::nullopt;
     if (place) {
@@ -45,8 +46,7 @@ void add(GraphFunction& function, Found& found) {
     const auto type = node->kind() == prim::Constant
                           ? node->output()->type()->cast<c10::FunctionType>()
                           : nullptr;
-    const bool is_method =
-        node->kind() == prim::CallMethod && !is_frozen(node->input(0)->type());
+    const bool is_method = node->kind() == prim::CallMethod && !is_frozen(node->input(0)->type());
     GraphFunction* callee = type        ? tryToGraphFunction(*type->function())
                             : is_method ? tryToGraphFunction(node)
                                         : nullptr;

@@ -13,6 +13,7 @@
 #include "core/ignored.h"
 #include "passes/export/own_constants.h"
 #include "passes/export/write_devices.h"
+#include "passes/quirks/own_callstacks.h"
 #include "passes/server/pack_weights.h"
 #include "pipelines/freeze.h"
 #include "pipelines/script.h"
@@ -175,6 +176,7 @@ Module frozen_by_pytorch(const Module& module, const std::vector<std::string>& p
     graphs.push_back(method.graph());
   }
   own_constants(graphs, module);
+  own_callstacks(graphs);
   return own;
 }
 
@@ -189,6 +191,7 @@ Module freeze(const Module& module, const std::vector<std::string>& preserved_at
     graphs.push_back(context.graph);
   }
   own_constants(graphs, module);
+  own_callstacks(graphs);
   return made.frozen;
 }
 

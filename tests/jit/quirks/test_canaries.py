@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import io
 import re
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -198,6 +201,38 @@ def fusion_raises(module: nn.Module, says: str) -> bool:
     return False
 
 
+FAILS = """
+import gc, sys, torch
+
+
+class Program(torch.nn.Module):
+    def part(self, x: torch.Tensor, rows: int):
+        return x.reshape(rows, 4)
+
+    def forward(self, x: torch.Tensor, rows: int):
+        return self.part(x, rows) + 1
+
+
+for _ in range(100):
+    frozen = torch.jit.freeze(torch.jit.script(Program().eval()))
+    gc.collect()
+    others = [bytes(200) for _ in range(1000)]
+    for _ in range(3):
+        try:
+            frozen(torch.rand(3, 4), 5)
+        except RuntimeError:
+            pass
+"""
+
+
+def own_callstacks() -> bool:
+    """An error in a frozen module reads functions that are gone: the process ends."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "fails.py")
+        path.write_text(FAILS)
+        return subprocess.run([sys.executable, path], capture_output=True).returncode < 0
+
+
 CANARIES: dict[str, Callable[[], bool]] = {
     each.__name__: each
     for each in (
@@ -208,6 +243,7 @@ CANARIES: dict[str, Callable[[], bool]] = {
         keep_gradients,
         keep_in_place,
         keep_zero_dim,
+        own_callstacks,
         tell_aliases,
         write_numbers,
         write_strides,

@@ -1,0 +1,21 @@
+// own_callstacks: what an artefact's nodes say of the functions that they were written in.
+//
+// A node that was inlined points to the functions that called it, and when it raises, the
+// interpreter asks them for their names (torch/csrc/jit/runtime/interpreter.cpp, callstack).
+// PyTorch's freezing removes these functions, so that an error in a frozen module ends the process.
+// Here the names get functions that stay: empty ones, one for each name, for the whole process.
+// Lines and submodules stay what they are.
+//
+// Last of all, before the graphs run.
+#pragma once
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <memory>
+#include <vector>
+
+namespace jit_amp {
+
+void own_callstacks(const std::vector<std::shared_ptr<torch::jit::Graph>>& methods);
+
+}  // namespace jit_amp
