@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "analysis/has_scopes.h"
+#include "core/error.h"
 #include "core/graphs.h"
 
 namespace jit_amp {
@@ -60,7 +61,7 @@ void add(GraphFunction& function, Found& found) {
 
 SourcesAndWrites sources_and_writes(GraphFunction& function) {
   Found found;
-  add(function, found);
+  refusing_unfit_graphs([&] { add(function, found); });
   return {std::move(found.texts), std::move(found.writes)};
 }
 
@@ -69,7 +70,7 @@ SourcesAndWrites sources_and_writes(const Module& module) {
   for (const Module& each : module.modules()) {
     for (GraphFunction* function : functions_of(*each.type())) {
       if (!is_frozen(each.type())) {
-        add(*function, found);
+        refusing_unfit_graphs([&] { add(*function, found); });
       }
     }
   }

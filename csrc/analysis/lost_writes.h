@@ -25,6 +25,7 @@ using SourcesAndWrites = std::pair<std::set<SourceText>, std::set<SourceLine>>;
 // The texts that a function, or a module's functions, were compiled from, their callees' included,
 // and the places at which their graphs write to a tensor. A function without a node shows no text.
 // Modules that are frozen are left out: their graphs are not what the text was compiled to.
+// Throws AutocastError of a graph that calls what is not there.
 SourcesAndWrites sources_and_writes(torch::jit::GraphFunction& function);
 SourcesAndWrites sources_and_writes(const torch::jit::Module& module);
 
