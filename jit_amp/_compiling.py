@@ -105,7 +105,8 @@ class _Compilation(_recursive.ConcreteTypeStore):
         self.of_classes: dict[type, dict[str, list[Any]]] = {}  # the decorators of their members
         self.types: dict[int, Any] = {}  # of the modules that were seen, by id
         self.expected: set[Any] = set()  # decorated functions whose scopes are being seen to
-        self.writes: list[_lost_writes.Write] = []  # that PyTorch may drop
+        self.looked_at: set[Any] = set()  # functions
+        self.writes: list[_lost_writes.Write] = []  # of these, that PyTorch may drop
 
     def get_or_create_concrete_type(self, nn_module: torch.nn.Module) -> Any:
         """The type of a module: a known one where there is one. Decorators are part of it."""
@@ -170,6 +171,13 @@ class _Compilation(_recursive.ConcreteTypeStore):
                 _C.lower_type(each.jit_type)
             elif each in self.methods_compiled:
                 self.pytorchs.methods_compiled.add(each)
+
+    def look_at(self, function: Any) -> None:
+        """Notes the writes of a function, or a method, once."""
+        function = getattr(function, "__func__", function)
+        if function not in self.looked_at:
+            self.looked_at.add(function)
+            self.writes += _lost_writes.suspected(function)
 
     def set_apart(self, result: ScriptModule) -> None:
         """Has PyTorch know modules of our types by these types alone, as it does those that were
@@ -263,7 +271,7 @@ def _script_impl(
         obj = _IN_SCRIPT[obj]
     inner, scopes = _decorated.unwrap(obj)
     if isinstance(inner, types.FunctionType):  # PyTorch may know it, and not ask for its definition
-        compilation.writes += _lost_writes.suspected(inner)
+        compilation.look_at(inner)
     if not scopes:
         return original(obj, *args, **kwargs)
     if obj not in _enclosed_functions:
@@ -278,7 +286,7 @@ def _get_jit_def(
     """The definition of a function, read from its source: of the one below all decorators."""
     if _opens_autocast(_decorated.unwrap(fn)[0] if fn in compilation.expected else fn):
         _C.refuse(118, [getattr(fn, "__qualname__", str(fn))], _places.of_function(fn))
-    compilation.writes += _lost_writes.suspected(fn)
+    compilation.look_at(fn)
     return original(fn, *args, **kwargs)
 
 

@@ -54,7 +54,8 @@ class Copier:
         for each in _modules_in(value):
             self._see(each)
             for scripted in _scripted_in(each):
-                self._note(scripted, _wrap(_C.copied_module(scripted._c), scripted))
+                if id(scripted) not in self.memo:
+                    self._note(scripted, _wrap(_C.copied_module(scripted._c), scripted))
         return copy.deepcopy(value, self.memo)
 
     def _see(self, module: nn.Module) -> None:

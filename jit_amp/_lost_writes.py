@@ -3,8 +3,8 @@
 ``z = y.type_as(x)`` may be ``y`` itself, and the operator's schema says that it is a new tensor. So
 TorchScript takes ``z += 1`` for a write that nobody reads, where ``z`` is not used later
 (torch/csrc/jit/passes/dead_code_elimination.cpp, which constant propagation runs when a function is
-compiled). What it leaves jit_amp sees to (csrc/passes/tell_aliases.h); what it drops is found here,
-in the source, so that it can be refused.
+compiled). What it leaves jit_amp sees to (csrc/passes/quirks/tell_aliases.h); what it drops is
+found here, in the source, so that it can be refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.jit import ScriptFunction
 from jit_amp import _C
 
 # Operators that may return their operand, or share its memory, and whose schemas do not say so: as
-# in csrc/passes/tell_aliases.cpp, by the names that people call them by.
+# in csrc/analysis/traits.inc, by the names that people call them by.
 _MAY_RETURN_AN_OPERAND = {
     "alpha_dropout", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_tensors",
     "cartesian_prod", "conj_physical", "dropout", "einsum", "feature_alpha_dropout",
@@ -52,23 +52,23 @@ def refuse(scripted: Any, suspects: Iterable[Write], is_enclosed: bool) -> None:
             _C.refuse(210, [where])
 
 
-def suspected(function: Callable[..., Any]) -> list[Write]:
+def suspected(function: Callable[..., Any]) -> tuple[Write, ...]:
     """The writes of a Python function that PyTorch's compiler may drop. It may drop all that a
     function does, which has no text then."""
     try:
         lines, first = inspect.getsourcelines(function)
         file = inspect.getsourcefile(function) or ""
     except (OSError, TypeError):  # the compiler says what is wrong with it
-        return []
+        return ()
     return _suspected(file, first, "".join(lines))
 
 
 @functools.lru_cache(maxsize=4096)
-def _suspected(file: str, first: int, text: str) -> list[Write]:
+def _suspected(file: str, first: int, text: str) -> tuple[Write, ...]:
     try:
         tree = ast.parse(textwrap.dedent(text))
     except SyntaxError:  # of a trace it is the stack
-        return []
+        return ()
     found: list[Write] = []
     lines = text.split("\n")
     aliases: set[str] = set()
@@ -80,7 +80,7 @@ def _suspected(file: str, first: int, text: str) -> list[Write]:
         if target is not None and _is_alias(target, aliases):
             number = node.lineno  # type: ignore[attr-defined]
             found.append(Write(file, first + number - 1, lines[number - 1].strip()))
-    return found
+    return tuple(found)
 
 
 def _names(target: ast.expr) -> Iterator[ast.Name]:

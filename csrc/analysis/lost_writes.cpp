@@ -67,13 +67,16 @@ SourcesAndWrites sources_and_writes(GraphFunction& function) {
 
 SourcesAndWrites sources_and_writes(const Module& module) {
   Found found;
-  for (const Module& each : module.modules()) {
-    for (GraphFunction* function : functions_of(*each.type())) {
-      if (!is_frozen(each.type())) {
-        refusing_unfit_graphs([&] { add(*function, found); });
+  refusing_unfit_graphs([&] {
+    for (const Module& each : module.modules()) {
+      if (is_frozen(each.type())) {
+        continue;
+      }
+      for (GraphFunction* function : functions_of(*each.type())) {
+        add(*function, found);
       }
     }
-  }
+  });
   return {std::move(found.texts), std::move(found.writes)};
 }
 

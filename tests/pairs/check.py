@@ -493,7 +493,9 @@ def outcome(program: Composed, door: Door, api: Api | None = None) -> Outcome:
 def check(program: Composed, door: Door) -> Outcome:
     """What comes of a program at a door."""
     found = outcome(program, door)
-    if found.kind == "requires_grad" and door.how.frozen and "torch.no_grad" in program.source:
+    first = found.detail.startswith("call 1,")  # it runs as it is written
+    no_grad = "torch.no_grad" in program.source
+    if found.kind == "requires_grad" and door.how.frozen and no_grad and not first:
         return Outcome("PyTorch's", found.kind, "its executor differentiates there: docs/limits.md")
     if found.verdict != "differs" or not _may_be_pytorchs(found.kind, program, door):
         return found
@@ -523,6 +525,8 @@ def _tracers_loss(kind: str, program: Composed, door: Door) -> str:
     """What PyTorch's tracer does not record, where the program without scopes does not show it."""
     if kind == "requires_grad" and "torch.no_grad" in program.source:
         return "a trace has no no_grad"
+    if not kind.endswith("values"):
+        return ""
     if _loses_writes(program):
         return "the tracer drops the write, and warns of it"
     casts = ("write to float's result", "write to to's result", "write to type_as' result")

@@ -6,7 +6,7 @@
 // Here the names get functions that stay: empty ones, one for each name, for the whole process.
 // Lines and submodules stay what they are.
 //
-// Last of all, before the graphs run.
+// Must run after: freezing. What later passes make takes it over from the nodes beside it.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

@@ -2,7 +2,9 @@
 
 #include <torch/csrc/jit/ir/constants.h>
 
-#include <optional>
+#include <initializer_list>
+#include <string>
+#include <vector>
 
 #include "core/graphs.h"
 
@@ -85,7 +87,7 @@ Node* as_called(Node* node) {
 bool name_convolutions(const std::shared_ptr<torch::jit::Graph>& graph) {
   bool changed = false;
   for (Node* node : all_nodes(*graph)) {
-    if (node->kind() != aten::_convolution) {
+    if (node->kind() != aten::_convolution || node->inputs().size() <= kGroups) {
       continue;
     }
     make_lists_constant(node);

@@ -385,6 +385,19 @@ def test_a_scripted_part_of_what_python_runs_stays_as_it_is() -> None:
     assert scripted.calls == 0
 
 
+def test_a_scripted_part_that_is_named_twice_is_copied_once() -> None:
+    part = jit_amp.script(nn.Linear(2, 2))
+    model = nn.Sequential(part, nn.ReLU())
+    seen: list[bool] = []
+
+    def step(x: Tensor) -> Tensor:
+        seen.append(model[0] is part)
+        return model(x)
+
+    jit_amp.explain(step, torch.rand(1, 2))
+    assert seen and all(seen)
+
+
 def test_explain_inside_a_program_that_is_explained() -> None:
     report = jit_amp.explain(calls_python, torch.ones(2, 2))
     casts = [sum(c.count for c in row.casts) for row in rows_of(report, "mm")]

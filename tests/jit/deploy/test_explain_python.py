@@ -274,20 +274,11 @@ def test_the_verdict_and_the_change_to_make() -> None:
     )
 
 
-class Narrow(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(8, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            return self.linear(x)
-
-
 def test_an_artefact_that_computes_in_bfloat16_is_not_told_to() -> None:
-    frozen = jit_amp.freeze(Narrow().eval())
+    scope = torch.autocast("cpu", dtype=BF16)
+    frozen = jit_amp.freeze(jit_amp.script(nn.Linear(8, 8).eval(), autocast=scope))
     report = jit_amp.explain(frozen, torch.rand(2, 8))
-    assert report.name == "Narrow" and report.advice is None
+    assert report.name == "Linear" and report.advice is None
     plain = torch.jit.freeze(torch.jit.script(nn.Sequential(nn.Linear(8, 8)).eval()))
     told = jit_amp.explain(plain, torch.rand(2, 8)).advice
     assert told and told.text == "run it in bfloat16"

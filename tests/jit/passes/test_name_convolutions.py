@@ -187,3 +187,8 @@ def test_constants_of_a_scope_are_not_computed_here() -> None:
     )
     assert _C.run_pass("name_convolutions", graph, {}, False)
     assert ir.operators(graph) == ["aten::ones", "aten::matmul", "aten::conv2d"]
+
+
+def test_one_with_too_few_operands_stays() -> None:
+    text = "graph(%x : Tensor):\n  %y : Tensor = aten::_convolution(%x)\n  return (%y)\n"
+    unchanged("name_convolutions", text)
