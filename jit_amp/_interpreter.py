@@ -35,6 +35,7 @@ from jit_amp._meanings import (
     LAYOUT_OF,
     NUMBER_OF,
     OF_TENSORS,
+    OF_WHOLE_NUMBERS,
     PLAIN,
     SYMBOLS,
     fixed,
@@ -290,6 +291,7 @@ class Interpreter:
                 with _for_real():
                     self._known[id(made)] = made, torch.tensor(operands[0], dtype=made.dtype)
             return
+        self._learn_number(step, operands, made)
         if not self._known:
             return
         tensors = [x for x in pytree.tree_leaves(operands) if isinstance(x, Tensor)]
@@ -310,6 +312,26 @@ class Interpreter:
             self._known.update(
                 {id(x): (x, y) for x, y in zip(results, real, strict=True) if x.dtype is y.dtype}
             )
+
+    def _learn_number(self, step: Step, operands: list[Any], made: Any) -> None:
+        """In a trace sizes are tensors, and so is what a program computes of them. The numbers are
+        computed beside them, whole ones, as those of tensors are exact."""
+        if not any(isinstance(x, Tensor) and id(x) in self._numbers for x in operands):
+            return
+        numbers = [
+            self._numbers.get(id(x), (x, None))[1] if isinstance(x, Tensor) else x for x in operands
+        ]
+        if step.writes:
+            written = {_storage(x) for x in operands if isinstance(x, Tensor)}
+            self._numbers = {
+                key: pair for key, pair in self._numbers.items() if _storage(pair[0]) not in written
+            }
+        compute = OF_WHOLE_NUMBERS.get(step.node.kind().removesuffix("_"))
+        if compute is None or not isinstance(made, Tensor) or made.dtype is not torch.int64:
+            return
+        number = compute(*numbers)
+        if type(number) in (int, SymInt):
+            self._numbers[id(made)] = made, number
 
     def _real(self, x: Tensor) -> Tensor | None:
         """What it is, where that is known."""

@@ -330,6 +330,43 @@ OF_TENSORS: dict[str, Callable[..., Any]] = {
     "aten::as_tensor.complex": tensor_of,
 }
 
+
+def _of_whole(compute: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*numbers: Any) -> Any:
+        whole = all(type(x) in (int, SymInt) for x in numbers)
+        return compute(*numbers) if whole else None
+
+    return run
+
+
+def _floor_divide(a: Any, b: Any) -> Any:
+    return None if type(b) is int and b == 0 else a // b
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    return None if type(b) is int and b == 0 else a - b * (a // b)
+
+
+# By an operator's name, on whole numbers that are tensors: the number of the result, which is None
+# where it is not known.
+OF_WHOLE_NUMBERS: dict[str, Callable[..., Any]] = {
+    "aten::add": _of_whole(lambda a, b, alpha: a + alpha * b),
+    "aten::sub": _of_whole(lambda a, b, alpha: a - alpha * b),
+    "aten::rsub": _of_whole(lambda a, b, alpha: b - alpha * a),
+    "aten::mul": _of_whole(operator.mul),
+    "aten::neg": _of_whole(operator.neg),
+    "aten::floor_divide": _of_whole(_floor_divide),
+    "aten::div": lambda a, b, mode=None: (
+        _of_whole(_floor_divide)(a, b) if mode == "floor" else None
+    ),
+    "aten::remainder": _of_whole(_remainder),
+    "aten::minimum": _of_whole(_min),
+    "aten::maximum": _of_whole(_max),
+    "aten::to": lambda a, *_: a,
+    "aten::detach": lambda a: a,
+    "aten::clone": lambda a, *_: a,
+}
+
 # By an operator's full name, or its name alone, where neither operands nor results are tensors; and
 # of what has no schema.
 PLAIN: dict[str, Callable[..., Any]] = {

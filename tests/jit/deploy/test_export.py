@@ -803,3 +803,35 @@ def test_a_file_for_a_device_that_is_not_there(
     with pytest.raises(RuntimeError, match=r"a model on CUDA.*map_location='cpu'") as raised:
         jit_amp.export(tmp_path / "cuda.pt", (x4,))
     assert "\n" not in str(raised.value)
+
+
+class OfSizes(nn.Module):
+    """What a trace computes of sizes, in tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(8, 24)
+
+    def forward(self, x: Tensor):
+        batch, channels, height, width = x.shape
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x.view(batch, channels, height * width).transpose(1, 2)
+            q, k, v = self.qkv(y).view(batch, -1, 2, 3 * channels // 2).transpose(1, 2).chunk(3, -1)
+            y = nn.functional.scaled_dot_product_attention(q, k, v)
+        rows = height * 2
+        rows += 1
+        rows -= batch % 2
+        padded = x.new_zeros(batch, rows, -(-width // 3))
+        return y.transpose(1, 2).reshape(batch, height, width, channels), padded
+
+
+def test_sizes_that_a_trace_computes_in_tensors_stay_free() -> None:
+    module = OfSizes().eval()
+    traced = jit_amp.trace(module, torch.rand(2, 8, 4, 6))
+    free = Dim.DYNAMIC
+    program = jit_amp.export(
+        traced, (torch.rand(2, 8, 4, 6),), dynamic_shapes=({0: free, 2: free, 3: free},)
+    ).module()
+    for sizes in ((2, 8, 4, 6), (3, 8, 5, 7), (5, 8, 9, 4)):
+        x = torch.rand(sizes)
+        assert_same(program(x), module(x), str(sizes))
