@@ -1,5 +1,6 @@
 #include "core/graphs.h"
 
+#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/inliner.h>
 
 #include <algorithm>
@@ -79,6 +80,13 @@ bool is_write(const Node* node) {
   return schema && schema->is_mutable();
 }
 
+bool updates_statistics(const Node* node) {
+  constexpr size_t kMean = 3, kTraining = 5;  // of both; of instance_norm it is `use_input_stats`
+  const bool is_norm = node->kind() == aten::batch_norm || node->kind() == aten::instance_norm;
+  return is_norm && node->inputs().size() > kTraining && !node->input(kMean)->mustBeNone() &&
+         constant_as<bool>(node->input(kTraining)) != false;
+}
+
 bool may_write(const Node* node) {
   if (std::any_of(node->blocks().begin(), node->blocks().end(),
                   [](const Block* block) { return may_write(block); })) {
@@ -91,7 +99,7 @@ bool may_write(const Node* node) {
     return !known || node->hasSideEffects() || node->kind() == prim::fork ||
            node->kind() == prim::SetAttr;
   }
-  return is_write(node);
+  return is_write(node) || updates_statistics(node);
 }
 
 bool may_write(const Block* block) {

@@ -26,8 +26,12 @@ const at::Tensor* tensor_in(const torch::jit::Node* node);
 // A place as its author knows it: of a module that was loaded, that of the source it was made of.
 torch::jit::SourceRange as_written(const torch::jit::SourceRange& range);
 
-// Whether the node's operator writes to one of its operands.
+// Whether the node's operator writes to one of its operands, by its schema.
 bool is_write(const torch::jit::Node* node);
+
+// Whether the node is a norm that may write to its running statistics, as AliasDb says of it
+// (torch/csrc/jit/ir/alias_analysis.cpp, analyzeBatchNorm): its schema does not say it.
+bool updates_statistics(const torch::jit::Node* node);
 
 // Whether the node, or anything in the block, may write to a tensor, or sets an attribute. Where
 // nothing does, AliasDb need not be asked.

@@ -248,8 +248,9 @@ Explained explain(GraphFunction& function, const ObjectPtr& module, const std::v
       code.emplace(context.graph, function.name());
     });
   }
-  const bool writes = std::any_of(nodes.begin(), nodes.end(),
-                                  [](const Node* node) { return is_write(node) || is_call(node); });
+  const bool writes = std::any_of(nodes.begin(), nodes.end(), [](const Node* node) {
+    return is_write(node) || updates_statistics(node) || is_call(node);
+  });
   std::vector<Called> called;
   std::transform(nodes.begin(), nodes.end(), std::back_inserter(called), called_by);
   Times times(nodes.size());

@@ -62,7 +62,7 @@ bool is_repeatable(Graph& graph) {
            node->kind() == prim::SetAttr || node->kind() == prim::CallMethod ||
            node->kind() == prim::Print || node->kind() == ops::scoped_effect ||
            node->kind() == aten::warn || node->isNondeterministic() || is_uninitialized(node) ||
-           is_write(node);
+           is_write(node) || updates_statistics(node);
   });
 }
 

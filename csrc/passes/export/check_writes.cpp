@@ -40,7 +40,7 @@ void check_writes(const std::shared_ptr<Graph>& graph) {
   }
   std::vector<Node*> writes;
   for (Node* node : nodes) {
-    if (is_write(node)) {
+    if (is_write(node) || updates_statistics(node)) {
       node->i_(kNumber, static_cast<int64_t>(writes.size()));
       writes.push_back(node);
     }

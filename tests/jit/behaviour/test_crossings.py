@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import os
 import subprocess
@@ -678,3 +679,47 @@ def test_a_branch_that_only_sets_attributes_stays_a_branch(options: dict[str, An
         ours, eager = frozen(x, rate), model(x, rate)
         assert ours.dtype == eager.dtype
         torch.testing.assert_close(ours, eager, atol=0.02, rtol=0.02)
+
+
+class Statistics(nn.Module):
+    """A norm that writes its running statistics, as its schema does not say, between two products
+    of them."""
+
+    def __init__(self, norm: str) -> None:
+        super().__init__()
+        self.norm, self.linear = norm, nn.Linear(4, 4)
+        self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("var", torch.ones(4))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            before = self.linear(self.mean)
+            if self.norm == "batch":
+                y = F.batch_norm(x, self.mean, self.var, None, None, True, 0.5)
+            else:
+                y = F.instance_norm(x[None].mT, self.mean, self.var, None, None, True, 0.5)
+            return before, y, self.linear(self.mean)
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # F.batch_norm looks at sizes
+@pytest.mark.parametrize("norm", ["batch", "instance"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda model, x: jit_amp.script(model),
+        lambda model, x: jit_amp.trace(copy.deepcopy(model), x, check_trace=False),
+        lambda model, x: jit_amp.freeze(model, optimize_numerics=False),
+        lambda model, x: jit_amp.freeze(model, optimize_numerics=False, example_inputs=x),
+        lambda model, x: jit_amp.freeze(model, target="server", example_inputs=x),
+    ],
+    ids=["script", "trace", "freeze", "freeze with an example", "server"],
+)
+def test_running_statistics_are_written_once_a_call(norm: str, make: Callable[..., Any]) -> None:
+    model, x = Statistics(norm).eval(), torch.rand(3, 4)
+    ours = make(copy.deepcopy(model), x)
+    if make.__code__.co_names[1] == "trace":  # which has run it
+        model(x)
+    for _ in range(3):
+        for a, b in zip(ours(x), model(x), strict=True):
+            assert a.dtype == b.dtype
+            torch.testing.assert_close(a, b, atol=0.01, rtol=0.01)
