@@ -237,9 +237,9 @@ class Interpreter:
 
         return run
 
-    def _unknown(self, step: Step) -> Callable[..., Any]:
+    def _unknown(self, step: Step, reason: str = "") -> Callable[..., Any]:
         def run(*_: Any) -> NoReturn:
-            self._refuse(step, 505, [step.node.kind(), ""])
+            self._refuse(step, 505, [step.node.kind(), reason])
 
         return run
 
@@ -591,11 +591,13 @@ class Interpreter:
         return self._compared(step)
 
     def _aten__pack_padded_sequence(self, step: Step, _: list[Code]) -> Callable[..., Any]:
-        def run(*_: Any) -> NoReturn:
-            reason = " (how long the sequences are is known at run time only)"
-            self._refuse(step, 505, [step.node.kind(), reason])
+        return self._unknown(step, " (how long the sequences are is known at run time only)")
 
-        return run
+    def _aten__nested_tensor_from_mask(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        """The fast path of nn.TransformerEncoder; what torch.export exports has other values where
+        the padding is."""
+        instead = "nn.TransformerEncoder(..., enable_nested_tensor=False) makes none"
+        return self._unknown(step, f" (PyTorch exports no nested tensors: {instead})")
 
     def _aten_is_grad_enabled(self, step: Step, _: list[Code]) -> Callable[..., Any]:
         """`no_grad` asks too, to put things back."""

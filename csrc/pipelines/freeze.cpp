@@ -48,9 +48,9 @@ bool run_inputs(Context& c) {
       c.inputs[i] = {};
     }
   }
-  if (c.is_alone) {
+  if (c.known_self.kind != Known::unknown) {
     c.inputs.resize(std::max<size_t>(c.inputs.size(), 1));
-    c.inputs[0] = known_of(c.self);
+    c.inputs[0] = c.known_self;
   }
   return false;
 }

@@ -12,8 +12,8 @@ namespace jit_amp {
 const std::vector<Pass>& exporting();
 
 // From exported to decided: composites in terms of operators with a policy, and what is known of
-// each value. Reads `self`, `is_alone`, `examples`, `check_inputs` and `optimize_numerics`; writes
-// `inputs`, `facts`.
+// each value. Reads `self`, `known_self`, `examples`, `check_inputs` and `optimize_numerics`;
+// writes `inputs`, `facts`.
 const std::vector<Pass>& deciding();
 
 // From decided to stock. Reads `inputs`, `facts` and `examples`.

@@ -44,7 +44,7 @@ struct Context {
   bool for_server = false;  // an artefact may have operators that only builds for x86 have
   std::vector<torch::jit::Stack> examples = {};  // of an artefact's arguments, without self
   bool check_inputs = true;  // whether the artefact checks them, so that facts may rest on them
-  bool is_alone = false;     // no other method writes to what the graph reads of `self`
+  Known known_self = {};     // what holds of `self` at each call
 
   std::shared_ptr<torch::jit::Graph> graph = nullptr;
   Phase phase = Phase::source;

@@ -135,6 +135,20 @@ struct Decided {
   std::vector<Context> methods;  // forward is the first
 };
 
+// Whoever has the artefact may assign to what is preserved.
+void forget(Known& known, const std::string& path) {
+  const size_t dot = path.find('.');
+  for (size_t i = 0; i < known.keys.size(); ++i) {
+    if (known.keys[i].toStringRef() == path.substr(0, dot)) {
+      if (dot == std::string::npos) {
+        known.parts[i] = {};
+      } else {
+        forget(known.parts[i], path.substr(dot + 1));
+      }
+    }
+  }
+}
+
 Decided decided(const Module& module, const std::vector<std::string>& preserved_attrs,
                 const std::vector<Stack>& examples, FreezeOptions options) {
   Module copy = freezable(own_copy(module));
@@ -152,7 +166,12 @@ Decided decided(const Module& module, const std::vector<std::string>& preserved_
     }
     Context& context = made.methods.emplace_back();
     context.self = made.frozen._ivalue();
-    context.is_alone = kept.size() == 1;
+    if (kept.size() == 1) {  // no other method writes to what this one reads
+      context.known_self = known_of(context.self);
+      for (const std::string& path : preserved_attrs) {
+        forget(context.known_self, path);
+      }
+    }
     context.optimize_numerics = options.optimize_numerics;
     context.for_server = options.for_server;
     context.check_inputs = options.check_inputs;

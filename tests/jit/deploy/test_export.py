@@ -752,6 +752,24 @@ def test_what_cannot_be_exported_is_refused_at_its_line(
     assert line in str(refused.value)
 
 
+class Padded(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1)
+
+    def forward(self, x: Tensor, padding: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.encoder(x, src_key_padding_mask=padding)
+
+
+def test_a_nested_tensor_is_refused() -> None:
+    """What torch.export makes of the eager module has other values where the padding is."""
+    padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    with torch.no_grad(), pytest.raises(jit_amp.AutocastError, match="enable_nested_tensor=False"):
+        jit_amp.export(Padded().eval(), (torch.randn(2, 5, 8), padding))
+
+
 class Checks(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.size(1) != 4:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 import torch
@@ -277,6 +277,39 @@ def test_methods_and_attributes_are_preserved() -> None:
     with torch.no_grad():
         assert_same(frozen(x), model(x), "forward")
         assert_same(frozen.encode(x), model.encode(x), "encode")
+
+
+class Assigned(nn.Module):
+    """What it reads may be assigned to."""
+
+    __annotations__ = {"bias": Optional[Tensor]}  # noqa: UP045  # TorchScript reads no text here
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.bias, self.scales = nn.Linear(4, 4), None, [torch.rand(4, 4)]
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.linear(x)
+            bias = self.bias
+            if bias is not None:
+                y = y + bias
+            return y, self.scales[0] @ self.scales[0]
+
+
+@pytest.mark.parametrize("options", [{}, {"example_inputs": torch.randn(2, 4)}], ids=list)
+@pytest.mark.parametrize("target", ["portable", "server"])
+def test_a_preserved_attribute_is_assigned_to(options: dict[str, Any], target: str) -> None:
+    """Nothing is known of its value."""
+    model, x = Assigned().eval(), torch.randn(2, 4)
+    frozen = jit_amp.freeze(model, ["bias", "scales"], target=target, **options)
+    for bias, scale in ((None, torch.rand(4, 4)), (torch.rand(4), torch.rand(4, 4).double())):
+        for each in (model, frozen):
+            each.bias, each.scales = bias, [scale]
+        with torch.no_grad():
+            for ours, eager in zip(frozen(x), model(x), strict=True):
+                assert ours.dtype is eager.dtype
+                torch.testing.assert_close(ours, eager, atol=0.02, rtol=0.02)
 
 
 def test_what_is_frozen_stays_as_it_is() -> None:
