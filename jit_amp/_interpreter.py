@@ -719,8 +719,20 @@ class Interpreter:
         except GuardOnDataDependentSymNode:
             self._refuse(step, 502, [])
 
+    def _only_warns(self, node: torch._C.Node) -> bool:
+        """Whether a branch does nothing but warn, and note in attributes that it has: no other
+        result depends on these."""
+        if not _is_told(node):
+            return False
+        noted = {each.s("name") for each in _nodes_in(node) if each.kind() == "prim::SetAttr"}
+        graph: Any = self.graph
+        reads = [each for each in graph.findAllNodes("prim::GetAttr") if each.s("name") in noted]
+        return all(_is_condition(each.output(), _is_told) for each in reads)
+
     def _prim_If(self, step: Step, blocks: list[Code]) -> Callable[..., Any]:
         step.takes_truth = True
+        if self._only_warns(step.node):
+            return _nothing
 
         def run(frame: Frame, condition: Any) -> Any:
             if not isinstance(condition, Truth):
@@ -1002,6 +1014,29 @@ def _is_small(x: Tensor) -> bool:
     return len(sizes) == x.dim() and x.device.type == "cpu" and math.prod(sizes) <= MOST_KNOWN
 
 
+def _nodes_in(node: torch._C.Node) -> Iterator[torch._C.Node]:
+    for block in node.blocks():
+        for each in block.nodes():
+            yield each
+            yield from _nodes_in(each)
+
+
+def _is_told(node: torch._C.Node) -> bool:
+    """Whether a branch at most warns, prints and sets attributes."""
+    kinds = {each.kind() for each in _nodes_in(node)}
+    return node.kind() == "prim::If" and not node.outputsSize() and kinds <= _TELLS
+
+
+def _is_condition(value: torch._C.Value, of: Callable[[torch._C.Node], bool]) -> bool:
+    """Whether a value, or its contrary, is nothing but the condition of such branches."""
+    return all(
+        _is_condition(use.user.output(), of)
+        if use.user.kind() == "aten::__not__"
+        else of(use.user) and use.offset == 0
+        for use in value.uses()
+    )
+
+
 def _nothing(*_: Any) -> None:
     return None
 
@@ -1062,6 +1097,7 @@ def _is_of(value: Any, kind: Any) -> bool:
 
 
 _NUMBERS = (int, float, bool)
+_TELLS = {"prim::Constant", "prim::GetAttr", "prim::SetAttr", "prim::Print", "aten::warn"}
 _PURE = ("aten::to.prim_Device", "aten::to.prim_dtype", "aten::to.prim_other")
 _MOVED = object()
 _WITHOUT_END = 2**62  # turns: of a while loop

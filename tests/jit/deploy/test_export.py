@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any, Dict, List, Optional  # noqa: UP035  # as TorchScript reads them
 
@@ -170,6 +171,38 @@ class NoGrad(nn.Module):
         with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
             y = self.linear(x)
         return y
+
+
+class WarnsOnce(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.has_warned = nn.Linear(4, 4), False
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.has_warned:
+            warnings.warn("once", stacklevel=1)
+            self.has_warned = True
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.linear(x)
+
+
+class AddsOnce(WarnsOnce):
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.has_warned:
+            self.has_warned = True
+        if self.has_warned:
+            x = x + 1
+        return x
+
+
+def test_that_a_program_has_warned_is_not_exported() -> None:
+    model, x = WarnsOnce().eval(), torch.rand(2, 4)
+    program = jit_amp.export(model, (x,)).module()
+    with pytest.warns(UserWarning, match="once"):
+        expected = model(x)
+    assert_same(program(x), expected, "result")
+    with pytest.raises(jit_amp.AutocastError, match="JA503"):
+        jit_amp.export(AddsOnce().eval(), (x,))
 
 
 class Padded(nn.Module):
