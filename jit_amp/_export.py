@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 from torch.fx import traceback as fx_traceback
 from torch.fx.experimental import _config as symbolic_shapes_config
@@ -23,7 +23,7 @@ from torch.utils import _pytree as pytree
 from jit_amp import _C, _check, _kept
 from jit_amp._freeze import _misfit
 from jit_amp._holder import Holder
-from jit_amp._interpreter import Interpreter, Raised
+from jit_amp._interpreter import Interpreter, Raised, without_tensors
 from jit_amp._script import _scripted
 
 
@@ -92,11 +92,22 @@ def export(
 
         def traced(shapes: Any, is_bounded: bool) -> ExportedProgram:
             nonlocal asks_small, records_gradients
-            program = _Program(graph, scripted, formals, kept, is_bounded)
-            found = torch.export.export(program, args, named, dynamic_shapes=shapes, strict=False)
-            asks_small = program.interpreter.asks_small
-            records_gradients = program.interpreter.records_gradients
-            return found
+
+            def once(found: Mapping[str, Any]) -> tuple[ExportedProgram, Interpreter]:
+                program = _Program(graph, scripted, formals, kept, is_bounded, found)
+                made = torch.export.export(
+                    program, args, named, dynamic_shapes=shapes, strict=False
+                )
+                return made, program.interpreter
+
+            made, interpreter = once({})
+            asks_small = interpreter.asks_small
+            records_gradients = interpreter.records_gradients
+            if left := interpreter.left:
+                again, second = once(left)
+                if not _is_same(again, made) or not _is_kept(left, second.left):
+                    interpreter.refuse_left()
+            return made
 
         gradients = torch.set_grad_enabled(torch.is_grad_enabled())  # the program may switch it
         with fx_traceback.preserve_node_meta(), gradients:
@@ -118,6 +129,26 @@ def export(
     return exported
 
 
+def _is_same(a: ExportedProgram, b: ExportedProgram) -> bool:
+    def text(program: ExportedProgram) -> str:
+        parts = program.graph_module.modules()
+        return "\n".join(str(part.graph) for part in parts if isinstance(part, fx.GraphModule))
+
+    return (
+        text(a) == text(b)
+        and a.constants.keys() == b.constants.keys()
+        and all(
+            torch.equal(x, b.constants[name]) if isinstance(x, Tensor) else x == b.constants[name]
+            for name, x in a.constants.items()
+        )
+    )
+
+
+def _is_kept(left: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether a call that found what another has left leaves it so."""
+    return all(p in left and without_tensors(x) == without_tensors(left[p]) for p, x in now.items())
+
+
 class _Program(nn.Module):
     """What torch.export is given: the program's tensors, and its interpreter."""
 
@@ -128,9 +159,10 @@ class _Program(nn.Module):
         formals: list[Any],
         kept: set[str] | None,
         is_bounded: bool,
+        found: Mapping[str, Any],
     ) -> None:
         super().__init__()
-        run = Interpreter(graph, Holder(self, module, graph, kept), is_bounded)
+        run = Interpreter(graph, Holder(self, module, graph, kept), is_bounded, found)
         self.interpreter = run
         if module is not None:
             self.training = bool(getattr(module, "training", False))

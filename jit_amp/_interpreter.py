@@ -11,8 +11,10 @@ operators mean stands in ``csrc/core/dialect.h``.
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -155,16 +157,28 @@ class Closed:
 
 class Interpreter:
     """Runs the graph. ``holder`` has the tensors of the module and of the graph. Where it is
-    bounded, sizes do not become expressions of any length: TooLong is raised.
+    bounded, sizes do not become expressions of any length: TooLong is raised. ``found`` are values
+    of attributes, by path, that the program finds in place of the module's.
 
     Attributes:
+        left: the attributes that were read and then set to something else without tensors, by path.
+            A program is what every call does only if a call that finds these does the same.
         asks_small: the program has compared sizes, and for a size of 0 or 1 the answer is another.
         records_gradients: the program has asked whether gradients are recorded, they were, and
             something depends on that.
     """
 
-    def __init__(self, graph: torch._C.Graph, holder: Holder, is_bounded: bool = False) -> None:
+    def __init__(
+        self,
+        graph: torch._C.Graph,
+        holder: Holder,
+        is_bounded: bool = False,
+        found: Mapping[str, Any] | None = None,
+    ) -> None:
         self.graph, self.holder, self.is_bounded = graph, holder, is_bounded
+        self.found = found or {}
+        self.left: dict[str, Any] = {}
+        self._left_by: dict[str, Step] = {}
         self.asks_small = False
         self.records_gradients = False
         self._graphs = [graph]  # nodes belong to their graph, and do not keep it
@@ -178,6 +192,11 @@ class Interpreter:
         self._numbers: dict[int, tuple[Tensor, Any]] = {}
         self._remainders: dict[Any, tuple[Any, int]] = {}
         self._known: dict[int, tuple[Tensor, Tensor]] = {}
+        self._old: dict[int, tuple[Tensor, str]] = {}
+        self._cast_of: dict[int, tuple[Tensor, Tensor]] = {}
+        self._used: set[str] = set()
+        self._recast: set[str] = set()
+        self.left = {}
         self.holder.begin()
         values = [Submodule("")] if self.holder.module is not None else []
         frame: Frame = dict(zip(self.code.parameters, [*values, *arguments], strict=True))
@@ -185,6 +204,9 @@ class Interpreter:
         for path, (value, before) in self._kept.items():
             if not _is_same(pytree.tree_flatten(value), before):  # a list that has grown
                 _C.refuse_export(self._read[path], 503, [path])
+        for each in pytree.tree_leaves(results):
+            if (old := self._old.get(id(each))) and old[1] in self._recast:
+                _C.refuse_export(self._read[old[1]], 503, [old[1]])
         result = results[0] if len(results) == 1 else tuple(results)
         return self.holder.end(self._forced(result) if isinstance(result, Truth) else result)
 
@@ -268,6 +290,8 @@ class Interpreter:
             try:
                 made = step.run(frame, *operands)
                 self._learn(step, operands, made)
+                if self._old:
+                    self._watch_old(step, operands, made)
                 if self.is_bounded and isinstance(made, (SymInt, Tensor, list)):
                     _check_length(made)
             except (_C.AutocastError, Raised, TooLong, MemoryError):
@@ -313,6 +337,33 @@ class Interpreter:
                 {id(x): (x, y) for x, y in zip(results, real, strict=True) if x.dtype is y.dtype}
             )
 
+    def _watch_old(self, step: Step, operands: list[Any], made: Any) -> None:
+        """An attribute may be replaced by itself in another dtype or on another device, as models
+        do with anchors that they keep, where nothing else is done with what it was: a second call
+        finds what the first has left, and comes to the same."""
+        taken = [x for x in pytree.tree_leaves(operands) if id(x) in self._old]
+        kind = step.node.kind()
+        if not taken or kind in _HANDS_ON:
+            return
+        if kind == "aten::to" and taken == [operands[0]]:
+            self._cast_of[id(made)] = made, operands[0]
+            return
+        for path in {self._old[id(x)][1] for x in taken}:
+            self._used.add(path)
+            if path in self._recast:
+                self._refuse(step, 503, [path])
+
+    def _is_cast(self, value: Any, path: str) -> bool:
+        """Whether a value for an attribute is what it was, in another dtype."""
+        was, form = self._kept[path][1]
+        leaves, same_form = pytree.tree_flatten(value)
+        return form == same_form and all(
+            self._cast_of.get(id(new), (None, None))[1] is old
+            if isinstance(old, Tensor)
+            else new == old
+            for new, old in zip(leaves, was, strict=True)
+        )
+
     def _learn_number(self, step: Step, operands: list[Any], made: Any) -> None:
         """In a trace sizes are tensors, and so is what a program computes of them. The numbers are
         computed beside them, whole ones, as those of tensors are exact."""
@@ -348,6 +399,11 @@ class Interpreter:
         """At the step's line; or at the last one before it that a user wrote."""
         shown = self._last if self._last and not step.trace else step
         _C.refuse_export(shown.node, code, arguments)
+
+    def refuse_left(self) -> NoReturn:
+        """A call that finds what the one before it has left does something else."""
+        path, step = next(iter(self._left_by.items()))
+        self._refuse(step, 503, [path])
 
     def _failed(self, step: Step, error: Exception) -> NoReturn:
         said = str(error).strip().splitlines()
@@ -411,8 +467,13 @@ class Interpreter:
                 return self.holder.tensor(path)
             self._read.setdefault(path, step.node)
             if path not in self._kept:
-                value = self.holder.with_own_tensors(_own(self.holder.attribute(path)))
+                if path in self.found:
+                    value = copy.deepcopy(self.found[path])
+                else:
+                    value = self.holder.with_own_tensors(_own(self.holder.attribute(path)))
                 self._kept[path] = value, pytree.tree_flatten(value)
+                tensors = (x for x in self._kept[path][1][0] if isinstance(x, Tensor))
+                self._old.update((id(x), (x, path)) for x in tensors)
             return self._kept[path][0]
 
         return run
@@ -439,6 +500,16 @@ class Interpreter:
                 now = pytree.tree_flatten(value)
                 if _is_same(now, self._kept[path][1]):  # what it was
                     self._kept[path] = value, now
+                    return
+                if path not in self._used and self._is_cast(value, path):
+                    self._recast.add(path)
+                    self._written[path] = value
+                    return
+                value = _settled(value)
+                if without_tensors(value) is not None:
+                    self._left_by[path] = step
+                    self.left[path] = copy.deepcopy(value)
+                    self._written[path] = value
                     return
             if path in self._read or self.holder.is_tensor(path):
                 self._refuse(step, 503, [path])
@@ -719,20 +790,8 @@ class Interpreter:
         except GuardOnDataDependentSymNode:
             self._refuse(step, 502, [])
 
-    def _only_warns(self, node: torch._C.Node) -> bool:
-        """Whether a branch does nothing but warn, and note in attributes that it has: no other
-        result depends on these."""
-        if not _is_told(node):
-            return False
-        noted = {each.s("name") for each in _nodes_in(node) if each.kind() == "prim::SetAttr"}
-        graph: Any = self.graph
-        reads = [each for each in graph.findAllNodes("prim::GetAttr") if each.s("name") in noted]
-        return all(_is_condition(each.output(), _is_told) for each in reads)
-
     def _prim_If(self, step: Step, blocks: list[Code]) -> Callable[..., Any]:
         step.takes_truth = True
-        if self._only_warns(step.node):
-            return _nothing
 
         def run(frame: Frame, condition: Any) -> Any:
             if not isinstance(condition, Truth):
@@ -1014,27 +1073,29 @@ def _is_small(x: Tensor) -> bool:
     return len(sizes) == x.dim() and x.device.type == "cpu" and math.prod(sizes) <= MOST_KNOWN
 
 
-def _nodes_in(node: torch._C.Node) -> Iterator[torch._C.Node]:
-    for block in node.blocks():
-        for each in block.nodes():
-            yield each
-            yield from _nodes_in(each)
+def _settled(value: Any) -> Any:
+    """With the numbers that sizes have in the example, which torch.export guards then."""
+    if isinstance(value, (list, tuple)):
+        parts = [_settled(each) for each in value]
+        return value if all(map(operator.is_, parts, value)) else type(value)(parts)
+    if isinstance(value, Object):
+        value.fields = {name: _settled(each) for name, each in value.fields.items()}
+        return value
+    return fixed(value)
 
 
-def _is_told(node: torch._C.Node) -> bool:
-    """Whether a branch at most warns, prints and sets attributes."""
-    kinds = {each.kind() for each in _nodes_in(node)}
-    return node.kind() == "prim::If" and not node.outputsSize() and kinds <= _TELLS
-
-
-def _is_condition(value: torch._C.Value, of: Callable[[torch._C.Node], bool]) -> bool:
-    """Whether a value, or its contrary, is nothing but the condition of such branches."""
-    return all(
-        _is_condition(use.user.output(), of)
-        if use.user.kind() == "aten::__not__"
-        else of(use.user) and use.offset == 0
-        for use in value.uses()
-    )
+def without_tensors(value: Any) -> Any:
+    """A value that can be compared with others; None where tensors or symbols are in it."""
+    if value is None or type(value) in (*_NUMBERS, str, complex):
+        return (type(value), value)
+    parts: Any = None
+    if isinstance(value, Object) and value.source is None:
+        value = value.fields
+    if isinstance(value, dict):
+        parts = [*map(without_tensors, value.keys()), *map(without_tensors, value.values())]
+    elif isinstance(value, (list, tuple)):
+        parts = [*map(without_tensors, value)]
+    return None if parts is None or None in parts else (type(value), *parts)
 
 
 def _nothing(*_: Any) -> None:
@@ -1097,7 +1158,10 @@ def _is_of(value: Any, kind: Any) -> bool:
 
 
 _NUMBERS = (int, float, bool)
-_TELLS = {"prim::Constant", "prim::GetAttr", "prim::SetAttr", "prim::Print", "aten::warn"}
+_HANDS_ON = {
+    "aten::__getitem__", "aten::append", "aten::len", "prim::GetAttr", "prim::If",
+    "prim::ListConstruct", "prim::ListUnpack", "prim::Loop",
+}  # fmt: skip
 _PURE = ("aten::to.prim_Device", "aten::to.prim_dtype", "aten::to.prim_other")
 _MOVED = object()
 _WITHOUT_END = 2**62  # turns: of a while loop

@@ -186,23 +186,59 @@ class WarnsOnce(nn.Module):
             return self.linear(x)
 
 
-class AddsOnce(WarnsOnce):
+class Anchors(nn.Module):
+    """What it keeps becomes of the dtype that it computes in; scales are made by the first call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.anchors = nn.Linear(4, 4), [torch.rand(3, 4), torch.rand(2, 4)]
+        self.scales = None
+
+    __annotations__ = {"scales": Optional[List[float]]}  # noqa: UP006, UP045
+
     def forward(self, x: Tensor) -> Tensor:
-        if not self.has_warned:
-            self.has_warned = True
-        if self.has_warned:
-            x = x + 1
-        return x
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.linear(x)
+        self.anchors = [each.to(y.dtype) for each in self.anchors]
+        if self.scales is None:
+            self.scales = [float(x.size(1)), 0.5]
+        scales = self.scales
+        assert scales is not None
+        return torch.cat([each * scales[0] + y[:1] for each in self.anchors]) * scales[1]
 
 
-def test_that_a_program_has_warned_is_not_exported() -> None:
+class Reused(Anchors):
+    """Its second call multiplies what the first has rounded."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        before = self.anchors[0] * 2
+        self.anchors = [each.to(torch.bfloat16) for each in self.anchors]
+        return before
+
+
+class Alternating(WarnsOnce):
+    def forward(self, x: Tensor) -> Tensor:
+        y = x + torch.tensor(float(self.has_warned))
+        self.has_warned = True
+        return y
+
+
+def test_state_that_a_second_call_finds_and_does_the_same() -> None:
     model, x = WarnsOnce().eval(), torch.rand(2, 4)
     program = jit_amp.export(model, (x,)).module()
     with pytest.warns(UserWarning, match="once"):
         expected = model(x)
-    assert_same(program(x), expected, "result")
+    assert_same(program(x), expected, "a warning")
+    anchors = Anchors().eval()
+    program = jit_amp.export(anchors, (x,)).module()
+    for each in (x, torch.rand(3, 4)):
+        assert_same(program(each), anchors(each), "anchors")
+
+
+@pytest.mark.parametrize("model", [Reused(), Alternating()], ids=lambda each: type(each).__name__)
+def test_state_that_makes_the_second_call_another_is_refused(model: nn.Module) -> None:
     with pytest.raises(jit_amp.AutocastError, match="JA503"):
-        jit_amp.export(AddsOnce().eval(), (x,))
+        jit_amp.export(model.eval(), (torch.rand(2, 4),))
 
 
 class Padded(nn.Module):
