@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._guards import CompileContext
 
 from jit_amp import _C, _trace
 from jit_amp._copies import Copier
@@ -67,7 +68,10 @@ class Places:
         self._root = root if isinstance(root, nn.Module) else getattr(root, "__self__", None)
 
     def number(self) -> int:
-        """The place that runs now: of the frame that called, in this thread."""
+        """The place that runs now: of the frame that called, in this thread. -1 while torch.compile
+        compiles: what it runs then, mostly on fake tensors, is not the program."""
+        if CompileContext.try_get() is not None:
+            return -1
         key = [self._open_number]
         frame: Any = sys._getframe(1)
         frames, known = {}, self._frames

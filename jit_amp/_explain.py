@@ -73,7 +73,8 @@ def explain(
             something overflows. Slow, and all results are kept, with a copy in float64.
         gradients: run autograd back through the program, with loss scales from 1 to 2**24: where
             gradients overflow or underflow. The loss is what the program returns, if that is one
-            number, and else the mean of each result. No ``.grad`` is touched.
+            number, and else the mean of each result. No ``.grad`` is touched. Of a training step,
+            give the function that returns the loss, without ``backward()``.
         timing: measure each operator, as the median of five further runs. On CUDA that is the
             time of launching it.
 
@@ -84,7 +85,8 @@ def explain(
         TypeError: the arguments do not fit.
         ValueError: ``obj`` has no such method, or none that is compiled.
         RuntimeError: what the program raises, and what ``torch.jit.script`` does where tracing
-            fails too; ``gradients`` of what requires none, or under ``torch.no_grad()``.
+            fails too; ``gradients`` of what requires none, or under ``torch.no_grad()``, or of a
+            program that has freed its graph by ``backward()``.
     """
     name = getattr(obj, "__qualname__", None) or type(obj).__qualname__
     if isinstance(obj, ScriptModule):

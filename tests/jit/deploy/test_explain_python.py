@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -322,3 +323,69 @@ def test_a_notebook_shows_what_was_asked_for() -> None:
     shown = report._repr_html_() or ""
     assert "<th>error</th>" in shown and "<th>ms</th>" in shown and "<iframe" in shown
     assert "64 values overflow" in shown
+
+
+# Gradients.
+
+
+def two_layers() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3))
+
+
+def gradients_in(report: jit_amp.Report) -> dict[str, Any]:
+    layers = [row for row in report.rows if row.module and not row.is_backward]
+    return {f"{row.operator} {row.module}": row.gradient for row in layers if row.gradient}
+
+
+def test_gradients_of_what_has_run_autograd_itself() -> None:
+    net, x = two_layers(), torch.rand(4, 4)
+
+    def step(x: Tensor, **how: bool):
+        loss = net(x).sum()
+        loss.backward(**how)
+        return loss
+
+    plain = jit_amp.explain(lambda x: net(x).sum(), x, gradients=True)
+    kept = jit_amp.explain(step, {"x": x, "retain_graph": True}, gradients=True)
+    assert gradients_in(kept) == gradients_in(plain)
+    assert list(gradients_in(plain)) == ["aten::linear 0", "aten::relu 1", "aten::linear 2"]
+    with pytest.raises(RuntimeError, match=r"returns the loss, without `backward\(\)`"):
+        jit_amp.explain(step, x, gradients=True)
+    with pytest.raises(RuntimeError, match=r"has to return its loss, without `backward\(\)`"):
+        jit_amp.explain(lambda x: step(x).detach(), x, gradients=True)
+
+
+def test_gradients_of_a_module_with_hooks_of_autograds() -> None:
+    net, x = two_layers(), torch.rand(4, 4, requires_grad=True)
+    plain = jit_amp.explain(net, x, gradients=True)
+    net.register_full_backward_hook(lambda *_: None)
+    hooked = jit_amp.explain(net, x, gradients=True)
+    assert gradients_in(hooked) == gradients_in(plain) and gradients_in(plain)
+
+
+@pytest.mark.parametrize("give", [lambda y: {y}, lambda y: types.SimpleNamespace(loss=y)])
+def test_gradients_are_looked_for_in_some_kinds_of_results(give: Callable[[Tensor], Any]) -> None:
+    net = two_layers()
+    with pytest.raises(RuntimeError, match="tuples, lists, dictionaries and data classes"):
+        jit_amp.explain(lambda x: give(net(x)), torch.rand(4, 4), gradients=True)
+
+
+# Compiled inside.
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_what_dynamo_runs_while_it_compiles_does_not_count(backend: str) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda a, b: (a @ b).relu(), backend=backend)
+
+    def step(a: Tensor, b: Tensor):
+        with torch.autocast("cpu", dtype=BF16):
+            y = compiled(a, b)
+        y.sum().backward()
+
+    a, b = torch.rand(4, 4, requires_grad=True), torch.rand(4, 4, requires_grad=True)
+    first, second = (jit_amp.explain(step, (a, b)) for _ in range(2))
+    assert [(row.operator, row.calls) for row in first.rows] == [
+        (row.operator, row.calls) for row in second.rows
+    ]
+    assert sum(row.calls for row in first.rows if row.operator == "aten::relu") == 1
