@@ -211,7 +211,8 @@ def _scopes_seen(places: Places) -> Iterator[None]:
 def run(
     obj: Any,
     method: str,
-    arguments: Callable[[], tuple[tuple[Any, ...], dict[str, Any]]],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
     *,
     runs: int,
     numerics: bool,
@@ -228,24 +229,19 @@ def run(
     watch: Any = None
     for count in range(runs):
         copier = Copier()
-        try:
-            called = copier.of(obj)
-        except Exception as error:  # of what cannot be copied: of any class
-            called, copier = obj, Copier()
-            if not count:
-                text = next(iter(str(error).splitlines()), "")
-                told.append(f"it ran itself, and no copy ({type(error).__name__}: {text})")
+        called = copier.of_or_itself(obj, "it")
+        given, named = _arguments(copier, args, kwargs)
+        told += copier.warnings if not count else []
         if places is None:
             places = Places(called)
             watch = _C.Watch(places.number, numerics=numerics, gradients=gradients)
         places._root = called if isinstance(called, nn.Module) else places._root
         watch.protect(copier.shared)
         function = called if method == "forward" else getattr(called, method)
-        args, kwargs = arguments()
         begin = time.perf_counter()
         try:
             with _heard(told if not count else None):
-                _one_run(watch, places, function, args, kwargs, gradients and not count)
+                _one_run(watch, places, function, given, named, gradients and not count)
         finally:
             watch.restore()
         times.append(time.perf_counter() - begin)
@@ -253,6 +249,15 @@ def run(
     rows = [_described(seen, at, backward, places) for seen, at, backward in watch.seen()]
     timed = sorted(times[2:])
     return Ran(rows, told, places.has_scopes, timed[len(timed) // 2] if timed else 0.0)
+
+
+def _arguments(
+    copier: Copier, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments that a program may write to."""
+    given = tuple(copier.of_or_itself(each, f"argument {i}") for i, each in enumerate(args))
+    named = {name: copier.of_or_itself(each, f"`{name}`") for name, each in kwargs.items()}
+    return given, named
 
 
 def _one_run(

@@ -15,6 +15,7 @@ from torch.utils import flop_counter
 from torch.utils._pytree import tree_leaves
 
 from jit_amp import _C, _check, _eager, _inputs, _kept
+from jit_amp._copies import fresh
 from jit_amp._packed import emulates
 from jit_amp._report import (
     REDUCED,
@@ -30,7 +31,6 @@ from jit_amp._report import (
     Weight,
 )
 from jit_amp._script import _scripted
-from jit_amp._values import fresh
 
 TIMED_RUNS = 5  # after one that warms up
 _REASONS = {
@@ -170,7 +170,8 @@ def _of_python(
         ran = _eager.run(
             obj if isinstance(obj, torch.nn.Module) else called,
             method if isinstance(obj, torch.nn.Module) else "forward",
-            given.fresh,
+            given.args,
+            given.kwargs,
             runs=_runs(timing),
             numerics=numerics,
             gradients=gradients,
