@@ -167,7 +167,8 @@ class Copier:
             self.shared.append(alias)
             return alias
         if _asks(value):
-            return type(value).__new__(type(value))
+            cls: Any = type(value)
+            return cls.__new__(cls)
         if isinstance(value, Tensor) and not (in_module and value.is_leaf):
             return _tensor(value)  # in a module such as what weight_norm computes
         return None

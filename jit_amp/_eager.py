@@ -16,7 +16,7 @@ import threading
 import time
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -273,13 +273,32 @@ def _one_run(
     try:
         with _scopes_seen(places):
             watch.start()
-            result = function(*args, **kwargs)
+            result = _all_of(function(*args, **kwargs), function)
             if gradients:
                 watch.note_gradients(list(tensors_in(result)))
         failed = False
     finally:
         places.end()
         watch.stop(failed)
+
+
+def _all_of(result: Any, function: Callable[..., Any]) -> Any:
+    """What a program gives, with what runs only when it is asked for.
+
+    Raises:
+        TypeError: it is asynchronous: it would not have run.
+    """
+    if isinstance(result, (types.GeneratorType, map, filter, zip)):
+        return list(result)
+    if isinstance(result, (Coroutine, AsyncGenerator)):
+        if isinstance(result, Coroutine):
+            result.close()
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        raise TypeError(
+            f"jit_amp.explain: {name} is asynchronous, and has not run: give a function that awaits"
+            " it, such as `lambda *args: asyncio.run(function(*args))`"
+        )
+    return result
 
 
 def _described(seen: dict[str, Any], place: int, is_backward: bool, places: Places) -> Any:

@@ -82,7 +82,7 @@ def explain(
         A ``Report``. Where jit_amp refuses the program, it has the refusal and its line.
 
     Raises:
-        TypeError: the arguments do not fit.
+        TypeError: the arguments do not fit, or the function is asynchronous.
         ValueError: ``obj`` has no such method, or none that is compiled.
         RuntimeError: what the program raises, and what ``torch.jit.script`` does where tracing
             fails too; ``gradients`` of what requires none, or under ``torch.no_grad()``, or of a

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -101,6 +102,33 @@ class Recomputes(Base):
     def forward(self, x: Tensor):
         run = torch.utils.checkpoint.checkpoint
         return run(self.layers[0], x, use_reentrant=False, preserve_rng_state=False)
+
+
+class Yields(Base):
+    def forward(self, x: Tensor) -> Iterator[Tensor]:
+        for layer in self.layers:
+            x = layer(x)
+            yield x
+
+
+@pytest.mark.parametrize("lazy", [Yields(), lambda x: map(torch.relu, [x, x])])
+def test_what_runs_when_it_is_asked_for_runs(lazy: Callable[[Tensor], Iterator[Tensor]]) -> None:
+    rows = jit_amp.explain(lazy, torch.rand(2, 4, requires_grad=True), gradients=True).rows
+    assert sum(row.calls for row in rows) == 2 and all(row.gradient for row in rows)
+
+
+def test_an_asynchronous_function_is_refused() -> None:
+    async def waits(x: Tensor) -> Tensor:
+        return x @ x
+
+    async def gives(x: Tensor) -> AsyncIterator[Tensor]:
+        yield x @ x
+
+    for function in (waits, gives):
+        with pytest.raises(TypeError, match=r"is asynchronous, and has not run: .* asyncio.run"):
+            jit_amp.explain(function, torch.rand(2, 2))
+    rows = jit_amp.explain(lambda x: asyncio.run(waits(x)), torch.rand(2, 2)).rows
+    assert rows[0].operator == "aten::matmul"
 
 
 MODELS = [
@@ -290,6 +318,22 @@ def test_weights_that_are_cast_in_each_call() -> None:
     report = jit_amp.explain(Net().eval(), torch.rand(2, 4))
     assert report.advice and "jit_amp.freeze(model" in report.advice.code
     assert sum(cast.bytes_of_weights for row in report.rows for cast in row.casts) == 10 * 6
+
+
+def test_values_that_are_infinite_in_float64_too() -> None:
+    def masked(x: Tensor):
+        return (x @ x).masked_fill(x > 0, float("-inf")).softmax(-1)
+
+    verdict = jit_amp.explain(masked, torch.eye(3), numerics=True).verdict
+    assert " 3 values are infinite, in float64 too, first at test_explain_python.py:" in verdict
+    assert "overflow" not in verdict
+
+
+@pytest.mark.parametrize("other", [None, "report.json", {}])
+def test_a_report_is_compared_with_a_report(other: Any) -> None:
+    report = jit_amp.explain(lambda x: x @ x, torch.ones(2, 2))
+    with pytest.raises(TypeError, match="is not a report of jit_amp"):
+        report.compare(other)
 
 
 def test_two_reports_and_json(tmp_path: Any) -> None:
