@@ -12,6 +12,7 @@ import collections
 import contextlib
 import copy
 import functools
+import os
 import random
 import sys
 import types
@@ -50,6 +51,7 @@ _ITSELF = (
     DataLoader,
 )
 """What is not copied: it does not change, or is only read."""
+_LIBRARIES = (os.path.dirname(os.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
 
 
 def fresh(value: Any) -> Any:
@@ -66,8 +68,9 @@ class Copier:
 
     A copied module has buffers, attributes and gradients of its own. Where the Copier ``shares``,
     parameters are other tensors in the memory of the originals: ``shared`` has them. A copied
-    function has copies of what it names, by way of other functions, containers and objects too, if
-    that has state: modules, optimizers, tensors, generators of random numbers.
+    function has copies of what it names, by way of other functions, files, containers and objects
+    too, if that has state: modules, optimizers, tensors, generators of random numbers. Methods are
+    those of the original's class: ``warnings`` say what they name.
     """
 
     def __init__(self, *, shares: bool = True) -> None:
@@ -76,9 +79,10 @@ class Copier:
         self.memo: dict[int, Any] = {}
         self._shares = shares
         self._kept: list[Any] = []  # so that no address in the memo is used again
-        self._globals: dict[int, dict[str, Any]] = {}
+        self._files: dict[int, types.ModuleType] = {}
         self._empty: list[tuple[types.FunctionType, types.FunctionType]] = []
         self._stateless: dict[int, Any] = {}
+        self._classes: set[type] = set()
 
     def of(self, value: Any) -> Any:
         """The copy of a value; the value itself, where it holds nothing that a run could change.
@@ -145,6 +149,7 @@ class Copier:
             if id(each) in seen or id(each) in self.memo:
                 continue
             seen[id(each)] = each
+            self._look_at_class(type(each))
             made = self._made(each, in_module)
             if made is not None:
                 self._note(each, made)
@@ -173,6 +178,22 @@ class Copier:
             return _tensor(value)  # in a module such as what weight_norm computes
         return None
 
+    def _look_at_class(self, cls: type) -> None:
+        """Says what its methods name that has state: these are no copies."""
+        if cls in self._classes:
+            return
+        self._classes.add(cls)
+        for method in _methods_of(cls):
+            for _, name, value in _names_of(method) if id(method) not in self.memo else ():
+                held = list(_inside(value)) if self._has_state(value) else []
+                self.shared += [each for each in held if isinstance(each, Tensor)]
+                kinds = tuple(each for each in _kinds() if each is not Tensor)
+                if any(isinstance(each, kinds) and not _is_processs(each) for each in held):
+                    self.warnings.append(
+                        f"`{name}`, which {method.__qualname__} names, ran itself, and no copy: "
+                        "give it as an argument or an attribute"
+                    )
+
     def _note(self, original: Any, made: Any) -> None:
         self.memo[id(original)] = made
         self._kept.append(original)
@@ -184,9 +205,8 @@ class Copier:
         if not self._has_state(function):
             return function
         cells = tuple(map(self._cell, function.__closure__ or ()))
-        names = function.__globals__
-        own = self._globals.setdefault(id(names), dict(names))
-        made = types.FunctionType(function.__code__, own, function.__name__, None, cells)
+        names = vars(self._file(function.__globals__))
+        made = types.FunctionType(function.__code__, names, function.__name__, None, cells)
         made.__module__, made.__qualname__ = function.__module__, function.__qualname__
         self._note(function, made)
         self._empty.append((function, made))
@@ -207,26 +227,32 @@ class Copier:
                 own.cell_contents = self._named(name, cell.cell_contents)
         if function.__defaults__:
             made.__defaults__ = tuple(self._named("a default", v) for v in function.__defaults__)
-        for of, to in (
-            (function.__kwdefaults__ or {}, made.__kwdefaults__),
-            (vars(function), vars(made)),
-            (_globals_of(function), made.__globals__),
-        ):
-            given = {name: self._named(name, each) for name, each in of.items()}
-            if to is None:
-                made.__kwdefaults__ = given
-            else:
-                to.update(given)
+        of = function.__kwdefaults__
+        made.__kwdefaults__ = of and {name: self._named(name, each) for name, each in of.items()}
+        for name, each in vars(function).items():
+            vars(made)[name] = self._named(name, each)
+        for file, name, each in _names_of(function):
+            if file is not None:  # and no cell, of those above
+                vars(self._file(file))[name] = self._named(name, each)
+
+    def _file(self, names: dict[str, Any]) -> types.ModuleType:
+        """What stands for a Python module, by its names: _fill puts copies into it."""
+        if id(names) not in self._files:
+            made = self._files[id(names)] = types.ModuleType(names.get("__name__", ""))
+            vars(made).update(names)
+        return self._files[id(names)]
 
     def _named(self, name: str, value: Any) -> Any:
         """The copy of what a function names; itself where that has no state."""
+        if _is_file(value):
+            return self._file(vars(value))
         if not self._has_state(value):
             return value
         return self._of_or_itself(value, f"`{name}`")
 
     def _has_state(self, value: Any) -> bool:
         """Whether there is something in it that a run could change, also by way of functions."""
-        kinds, seen = (*_WITH_STATE, *_of_numpy()), {}
+        kinds, seen, classes = _kinds(), {}, set()
         ahead = [value]
         while ahead:
             each = ahead.pop()
@@ -236,6 +262,10 @@ class Copier:
                 return True
             seen[id(each)] = each
             ahead += _parts(each)
+            if type(each) not in classes:
+                classes.add(type(each))
+                methods = _methods_of(type(each))
+                ahead += [named for method in methods for _, _, named in _names_of(method)]
         self._stateless |= seen
         return False
 
@@ -266,18 +296,23 @@ def _asks(value: Any) -> bool:
     )
 
 
+def _kinds() -> tuple[type, ...]:
+    """What has state."""
+    numpy: Any = sys.modules.get("numpy")
+    if not numpy:
+        return _WITH_STATE
+    return (*_WITH_STATE, numpy.ndarray, numpy.random.Generator, numpy.random.RandomState)
+
+
 def _is_processs(value: Any) -> bool:
     """Whether a generator of random numbers is the process's own: see _kept.py."""
-    if not isinstance(value, torch.Generator):
-        return False
-    return value is torch.default_generator or any(
-        value is each for each in torch.cuda.default_generators
-    )
-
-
-def _of_numpy() -> tuple[type, ...]:
-    numpy = sys.modules.get("numpy")
-    return (numpy.ndarray, numpy.random.Generator, numpy.random.RandomState) if numpy else ()
+    if isinstance(value, torch.Generator):
+        own = torch.default_generator, *torch.cuda.default_generators
+        return any(value is each for each in own)
+    if isinstance(value, random.Random):
+        return value is getattr(random, "_inst", None)
+    mtrand: Any = sys.modules.get("numpy.random.mtrand")
+    return mtrand is not None and value is mtrand._rand
 
 
 def _inside(value: Any) -> Iterator[Any]:
@@ -298,9 +333,8 @@ def _parts(value: Any) -> list[Any]:
         return []
     found: list[Any] = []
     if isinstance(value, types.FunctionType):
-        cells = (cell.cell_contents for cell in value.__closure__ or () if _is_full(cell))
-        named = (value.__kwdefaults__ or {}).values()
-        found = [*cells, *(value.__defaults__ or ()), *named, *_globals_of(value).values()]
+        defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+        found = [*defaults, *(each for _, _, each in _names_of(value))]
     elif isinstance(value, types.MethodType):
         found = [value.__func__, value.__self__]
     elif isinstance(value, functools.partial):
@@ -325,16 +359,55 @@ def _slots(cls: type) -> tuple[str, ...]:
     return tuple(name for name in names if not name.startswith("__"))
 
 
-def _globals_of(function: types.FunctionType) -> dict[str, Any]:
-    """What a function names of its file. A library's own objects, besides modules and their like,
-    are its own matter."""
-    file, names = function.__code__.co_filename, function.__globals__
-    if (function.__module__ or "").partition(".")[0] == "torch":
-        return {}
-    found = {name: names[name] for name in _named(function.__code__) if name in names}
-    if not is_installed(file) or file.startswith("<"):
-        return found
-    return {k: v for k, v in found.items() if isinstance(v, (*_WITH_STATE, *_FUNCTIONS))}
+def _names_of(
+    function: types.FunctionType,
+) -> Iterator[tuple[dict[str, Any] | None, str, Any]]:
+    """What a function names: around it (None), in its file and in others that it names, with the
+    names of that file. A library's own objects, besides modules and their like, are its own."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    around = {name: cell.cell_contents for name, cell in cells if _is_full(cell)}
+    is_own = _is_own(function.__code__.co_filename)
+    named = [] if _is_torchs(function) else list(_named(function.__code__))
+    ahead: list[dict[str, Any]] = [function.__globals__]
+    for name, each in around.items():
+        yield None, name, each
+        ahead += [vars(each)] if _is_file(each) else []
+    seen: set[int] = set()
+    while ahead:
+        names = ahead.pop()
+        if id(names) in seen:
+            continue
+        seen.add(id(names))
+        for name in named:
+            each = names.get(name)
+            if _is_file(each):
+                ahead.append(vars(each))
+            if name in names and (is_own or isinstance(each, (*_WITH_STATE, *_FUNCTIONS))):
+                yield names, name, each
+
+
+def _is_torchs(function: types.FunctionType) -> bool:
+    return (function.__module__ or "").partition(".")[0] == "torch"
+
+
+def _is_own(file: str) -> bool:
+    """Whether a file is the user's, and no library's or Python's."""
+    return file.startswith("<") or not (is_installed(file) or file.startswith(_LIBRARIES))
+
+
+def _is_file(value: Any) -> bool:
+    """Whether it is a Python module of the user's."""
+    if not isinstance(value, types.ModuleType):
+        return False
+    return _is_own(getattr(value, "__file__", None) or _LIBRARIES[0])
+
+
+def _methods_of(cls: type) -> Iterator[types.FunctionType]:
+    """The methods of the user's classes."""
+    for each in (each for base in cls.__mro__ for each in vars(base).values()):
+        method = getattr(each, "fget", None) or getattr(each, "__func__", None) or each
+        if isinstance(method, types.FunctionType) and _is_own(method.__code__.co_filename):
+            yield method
 
 
 def _named(code: types.CodeType) -> Iterator[str]:

@@ -292,3 +292,61 @@ def test_an_argument_that_cannot_be_copied_is_put_back() -> None:
     held = Held()
     report = jit_amp.explain(lambda held: held.x.add_(1), (held,))
     assert "argument 0 ran itself" in report.warnings[0] and held.x.tolist() == [1, 1]
+
+
+# What is in other files, and what methods name.
+
+
+def a_file(pair: Pair) -> types.ModuleType:
+    file = types.ModuleType("of_the_user")
+    file.__file__ = __file__
+    source = "def step(x):\n    train(*pair, x)\n"
+    vars(file).update(pair=pair, train=train)
+    exec(compile(source, __file__, "exec"), vars(file))
+    return file
+
+
+def test_what_another_file_holds_is_not_trained() -> None:
+    pair = a_pair()
+    before = copy.deepcopy(pair[0].state_dict())
+    file = a_file(pair)
+    holder = types.ModuleType("a_package")
+    holder.__file__, holder.inner = __file__, file  # type: ignore[attr-defined]
+    for step in (lambda x: file.step(x), lambda x: train(*holder.inner.pair, x)):  # type: ignore[attr-defined]
+        report = jit_amp.explain(step, torch.rand(2, 4))
+        assert any(row.is_backward for row in report.rows) and report.warnings == ()
+        assert all(torch.equal(before[name], each) for name, each in pair[0].state_dict().items())
+        assert not pair[1].state and file.pair is pair  # type: ignore[attr-defined]
+
+
+def test_the_report_says_what_methods_name() -> None:
+    pair, mean = a_pair(), torch.ones(4)
+
+    class Net(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            mean.add_(1)
+            return x - mean
+
+    class Fits:
+        def fit(self, x: Tensor) -> None:
+            train(*pair, x)
+
+    fits = Fits()
+    before = copy.deepcopy(pair[0].state_dict())
+    report = jit_amp.explain(lambda x: fits.fit(x), torch.rand(2, 4))
+    assert (
+        "`pair`, which " in report.warnings[0]
+        and "Fits.fit names, ran itself" in (report.warnings[0])
+    )
+    assert all(torch.equal(before[name], each) for name, each in pair[0].state_dict().items())
+    assert jit_amp.explain(Net(), torch.rand(2, 4)).warnings == () and mean.tolist() == [1] * 4
+
+
+def test_functions_of_the_process_s_random_numbers_are_those() -> None:
+    def draws(x: Tensor) -> Tensor:
+        random.seed(0)
+        assert choice([1, 2, 3, 4]) == random.Random(0).choice([1, 2, 3, 4])
+        return x * 2
+
+    choice = random.choice
+    assert jit_amp.explain(draws, torch.rand(2)).rows
