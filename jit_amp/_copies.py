@@ -205,7 +205,9 @@ class Copier:
         if not self._has_state(function):
             return function
         cells = tuple(map(self._cell, function.__closure__ or ()))
-        names = vars(self._file(function.__globals__))
+        names = function.__globals__
+        if _is_own(function.__code__.co_filename) or any(self._held_by_file(function)):
+            names = vars(self._file(names))
         made = types.FunctionType(function.__code__, names, function.__name__, None, cells)
         made.__module__, made.__qualname__ = function.__module__, function.__qualname__
         self._note(function, made)
@@ -231,9 +233,13 @@ class Copier:
         made.__kwdefaults__ = of and {name: self._named(name, each) for name, each in of.items()}
         for name, each in vars(function).items():
             vars(made)[name] = self._named(name, each)
-        for file, name, each in _names_of(function):
-            if file is not None:  # and no cell, of those above
-                vars(self._file(file))[name] = self._named(name, each)
+        if made.__globals__ is not function.__globals__:
+            for file, name, each in _names_of(function):
+                if file is not None:  # and no cell, of those above
+                    vars(self._file(file))[name] = self._named(name, each)
+
+    def _held_by_file(self, function: types.FunctionType) -> Iterator[bool]:
+        return (file is not None and self._has_state(v) for file, _, v in _names_of(function))
 
     def _file(self, names: dict[str, Any]) -> types.ModuleType:
         """What stands for a Python module, by its names: _fill puts copies into it."""

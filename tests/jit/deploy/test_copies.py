@@ -350,3 +350,18 @@ def test_functions_of_the_process_s_random_numbers_are_those() -> None:
 
     choice = random.choice
     assert jit_amp.explain(draws, torch.rand(2)).rows
+
+
+@torch.no_grad()
+def decorated(x: Tensor) -> Tensor:
+    return state.add_(x.sum())
+
+
+state = torch.zeros(1)
+
+
+def test_a_librarys_wrapper_keeps_its_own_globals() -> None:
+    made = Copier().of(decorated)
+    assert made is not decorated and made.__globals__ is decorated.__globals__
+    assert "_contextlib" in made.__code__.co_filename
+    assert jit_amp.explain(decorated, torch.ones(2)).rows and state.item() == 0
