@@ -183,16 +183,18 @@ class Copier:
         if cls in self._classes:
             return
         self._classes.add(cls)
+        kinds = tuple(each for each in _kinds() if each is not Tensor)
         for method in _methods_of(cls):
             for _, name, value in _names_of(method) if id(method) not in self.memo else ():
                 held = list(_inside(value)) if self._has_state(value) else []
                 self.shared += [each for each in held if isinstance(each, Tensor)]
-                kinds = tuple(each for each in _kinds() if each is not Tensor)
-                if any(isinstance(each, kinds) and not _is_processs(each) for each in held):
-                    self.warnings.append(
-                        f"`{name}`, which {method.__qualname__} names, ran itself, and no copy: "
-                        "give it as an argument or an attribute"
-                    )
+                text = (
+                    f"`{name}`, which {method.__qualname__} names, ran itself, and no copy: give it"
+                    " as an argument or an attribute"
+                )
+                moves = any(isinstance(each, kinds) and not _is_processs(each) for each in held)
+                if moves and text not in self.warnings:  # of a class that others inherit from
+                    self.warnings.append(text)
 
     def _note(self, original: Any, made: Any) -> None:
         self.memo[id(original)] = made

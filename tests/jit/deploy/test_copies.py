@@ -331,9 +331,13 @@ def test_the_report_says_what_methods_name() -> None:
         def fit(self, x: Tensor) -> None:
             train(*pair, x)
 
-    fits = Fits()
+    class FitsToo(Fits):
+        pass
+
+    fits = [Fits(), FitsToo()]
     before = copy.deepcopy(pair[0].state_dict())
-    report = jit_amp.explain(lambda x: fits.fit(x), torch.rand(2, 4))
+    report = jit_amp.explain(lambda x: [each.fit(x) for each in fits], torch.rand(2, 4))
+    assert len(report.warnings) == 1
     assert (
         "`pair`, which " in report.warnings[0]
         and "Fits.fit names, ran itself" in (report.warnings[0])
