@@ -31,12 +31,13 @@ from torch import Tensor, nn
 
 import jit_amp
 from jit_amp import _C, _check, _errors_command, _formats, _verdict, policy
+from jit_amp._copies import fresh
 from jit_amp._environment import environment
 from jit_amp._explain import place_of, weights_of
 from jit_amp._packed import emulates
 from jit_amp._report import REDUCED, Place, Report
 from jit_amp._triton import write_repository
-from jit_amp._values import as_json, fresh, leaves
+from jit_amp._values import as_json, leaves
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _TENSOR = re.compile(r"(\w+)\[([\d\s,]*)\]")

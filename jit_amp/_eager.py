@@ -16,12 +16,13 @@ import threading
 import time
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._guards import CompileContext
 
 from jit_amp import _C, _trace
 from jit_amp._copies import Copier
@@ -67,7 +68,10 @@ class Places:
         self._root = root if isinstance(root, nn.Module) else getattr(root, "__self__", None)
 
     def number(self) -> int:
-        """The place that runs now: of the frame that called, in this thread."""
+        """The place that runs now: of the frame that called, in this thread. -1 while torch.compile
+        compiles: what it runs then, mostly on fake tensors, is not the program."""
+        if CompileContext.try_get() is not None:
+            return -1
         key = [self._open_number]
         frame: Any = sys._getframe(1)
         frames, known = {}, self._frames
@@ -207,7 +211,8 @@ def _scopes_seen(places: Places) -> Iterator[None]:
 def run(
     obj: Any,
     method: str,
-    arguments: Callable[[], tuple[tuple[Any, ...], dict[str, Any]]],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
     *,
     runs: int,
     numerics: bool,
@@ -224,24 +229,19 @@ def run(
     watch: Any = None
     for count in range(runs):
         copier = Copier()
-        try:
-            called = copier.of(obj)
-        except Exception as error:  # of what cannot be copied: of any class
-            called, copier = obj, Copier()
-            if not count:
-                text = next(iter(str(error).splitlines()), "")
-                told.append(f"it ran itself, and no copy ({type(error).__name__}: {text})")
+        called = copier.of_or_itself(obj, "it")
+        given, named = _arguments(copier, args, kwargs)
+        told += copier.warnings if not count else []
         if places is None:
             places = Places(called)
             watch = _C.Watch(places.number, numerics=numerics, gradients=gradients)
         places._root = called if isinstance(called, nn.Module) else places._root
         watch.protect(copier.shared)
         function = called if method == "forward" else getattr(called, method)
-        args, kwargs = arguments()
         begin = time.perf_counter()
         try:
             with _heard(told if not count else None):
-                _one_run(watch, places, function, args, kwargs, gradients and not count)
+                _one_run(watch, places, function, given, named, gradients and not count)
         finally:
             watch.restore()
         times.append(time.perf_counter() - begin)
@@ -249,6 +249,15 @@ def run(
     rows = [_described(seen, at, backward, places) for seen, at, backward in watch.seen()]
     timed = sorted(times[2:])
     return Ran(rows, told, places.has_scopes, timed[len(timed) // 2] if timed else 0.0)
+
+
+def _arguments(
+    copier: Copier, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments that a program may write to."""
+    given = tuple(copier.of_or_itself(each, f"argument {i}") for i, each in enumerate(args))
+    named = {name: copier.of_or_itself(each, f"`{name}`") for name, each in kwargs.items()}
+    return given, named
 
 
 def _one_run(
@@ -264,13 +273,32 @@ def _one_run(
     try:
         with _scopes_seen(places):
             watch.start()
-            result = function(*args, **kwargs)
+            result = _all_of(function(*args, **kwargs), function)
             if gradients:
                 watch.note_gradients(list(tensors_in(result)))
         failed = False
     finally:
         places.end()
         watch.stop(failed)
+
+
+def _all_of(result: Any, function: Callable[..., Any]) -> Any:
+    """What a program gives, with what runs only when it is asked for.
+
+    Raises:
+        TypeError: it is asynchronous: it would not have run.
+    """
+    if isinstance(result, (types.GeneratorType, map, filter, zip)):
+        return list(result)
+    if isinstance(result, (Coroutine, AsyncGenerator)):
+        if isinstance(result, Coroutine):
+            result.close()
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        raise TypeError(
+            f"jit_amp.explain: {name} is asynchronous, and has not run: give a function that awaits"
+            " it, such as `lambda *args: asyncio.run(function(*args))`"
+        )
+    return result
 
 
 def _described(seen: dict[str, Any], place: int, is_backward: bool, places: Places) -> Any:

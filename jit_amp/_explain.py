@@ -15,6 +15,7 @@ from torch.utils import flop_counter
 from torch.utils._pytree import tree_leaves
 
 from jit_amp import _C, _check, _eager, _inputs, _kept
+from jit_amp._copies import fresh
 from jit_amp._packed import emulates
 from jit_amp._report import (
     REDUCED,
@@ -30,7 +31,6 @@ from jit_amp._report import (
     Weight,
 )
 from jit_amp._script import _scripted
-from jit_amp._values import fresh
 
 TIMED_RUNS = 5  # after one that warms up
 _REASONS = {
@@ -73,7 +73,8 @@ def explain(
             something overflows. Slow, and all results are kept, with a copy in float64.
         gradients: run autograd back through the program, with loss scales from 1 to 2**24: where
             gradients overflow or underflow. The loss is what the program returns, if that is one
-            number, and else the mean of each result. No ``.grad`` is touched.
+            number, and else the mean of each result. No ``.grad`` is touched. Of a training step,
+            give the function that returns the loss, without ``backward()``.
         timing: measure each operator, as the median of five further runs. On CUDA that is the
             time of launching it.
 
@@ -81,10 +82,11 @@ def explain(
         A ``Report``. Where jit_amp refuses the program, it has the refusal and its line.
 
     Raises:
-        TypeError: the arguments do not fit.
+        TypeError: the arguments do not fit, or the function is asynchronous.
         ValueError: ``obj`` has no such method, or none that is compiled.
         RuntimeError: what the program raises, and what ``torch.jit.script`` does where tracing
-            fails too; ``gradients`` of what requires none, or under ``torch.no_grad()``.
+            fails too; ``gradients`` of what requires none, or under ``torch.no_grad()``, or of a
+            program that has freed its graph by ``backward()``.
     """
     name = getattr(obj, "__qualname__", None) or type(obj).__qualname__
     if isinstance(obj, ScriptModule):
@@ -168,7 +170,8 @@ def _of_python(
         ran = _eager.run(
             obj if isinstance(obj, torch.nn.Module) else called,
             method if isinstance(obj, torch.nn.Module) else "forward",
-            given.fresh,
+            given.args,
+            given.kwargs,
             runs=_runs(timing),
             numerics=numerics,
             gradients=gradients,

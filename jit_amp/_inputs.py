@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from jit_amp import _check
-from jit_amp._values import fresh
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -23,10 +22,6 @@ class Given:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     in_words: tuple[str, ...]
-
-    def fresh(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments that a program may write to."""
-        return fresh(self.args), fresh(self.kwargs)
 
 
 def called(obj: Any, method: str) -> Callable[..., Any]:

@@ -266,9 +266,13 @@ class Report:
 
         Returns:
             A ``Comparison``: ``print`` it, or write a page with ``to_html``.
-        """
-        from jit_amp import _verdict
 
+        Raises:
+            TypeError: ``other`` is no report.
+        """
+        from jit_amp import _check, _verdict
+
+        _check.instance("other", other, Report, "a report of jit_amp.explain")
         return _verdict.compare(self, other)
 
     def to_json(self) -> str:

@@ -18,9 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from jit_amp import _check, _float32, _kept, _profile
+from jit_amp._copies import fresh
 from jit_amp._precision import Kept, Line, Measured, Precision, Sensitivity, shown
 from jit_amp._search import OutOfBudget, Search, Unit
-from jit_amp._values import as_json, fresh, leaves
+from jit_amp._values import as_json, leaves
 
 TOLERANCES = {torch.float16: 0.01, torch.bfloat16: 0.05}
 RELATIVE = "largest relative error"
@@ -113,7 +114,8 @@ class _Batch:
     kwargs: dict[str, Any]
 
     def given_to(self, model: nn.Module) -> Any:
-        return model(*fresh(self.args), **fresh(self.kwargs))
+        args, kwargs = fresh((self.args, self.kwargs))
+        return model(*args, **kwargs)
 
 
 class _Run:

@@ -6,13 +6,10 @@ these.
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 from collections.abc import Iterator
 from typing import Any
-
-from torch import Tensor
 
 
 def leaves(value: Any, path: str = "result") -> Iterator[tuple[str, Any]]:
@@ -39,14 +36,3 @@ def as_json(value: Any, indent: int | None = None) -> str:
         return [plain(inner) for inner in each] if isinstance(each, (list, tuple)) else each
 
     return json.dumps(plain(value), indent=indent, allow_nan=False)
-
-
-def fresh(value: Any) -> Any:
-    """The same values, with tensors that a program may write to; leaves that require grad do."""
-    if isinstance(value, Tensor):
-        return value.detach().clone().requires_grad_(value.requires_grad)
-    if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
-        return type(value)(fresh(each) for each in value)
-    if isinstance(value, dict):
-        return {key: fresh(each) for key, each in value.items()}
-    return copy.deepcopy(value)

@@ -108,12 +108,22 @@ def verdict(report: Report) -> str:
     elif report.numerics:
         worst = max(report.rows, key=lambda r: r.numerics.introduced if r.numerics else 0.0)
         sentences.append(
-            f"Nothing overflows; the largest error of one operator is {found.error:.1e}, "
+            f"{_on_infinities(report)}; the largest error of one operator is {found.error:.1e}, "
             f"at {worst.line}."
         )
     if report.gradients:
         sentences.append(_on_gradients(report, found))
     return " ".join(sentences)
+
+
+def _on_infinities(report: Report) -> str:
+    """What is said of infinite values where none is finite in float64."""
+    infinite = _first(report.rows, lambda row: row.numerics and row.numerics.infinities)
+    if not infinite:
+        return "Nothing overflows"
+    count = sum(row.numerics.infinities for row in infinite if row.numerics)
+    verb = "value is" if count == 1 else "values are"
+    return f"{count:,} {verb} infinite, in float64 too, first at {infinite[0].line}"
 
 
 def _on_precision(report: Report, found: Summary) -> str:

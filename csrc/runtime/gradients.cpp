@@ -9,6 +9,7 @@
 #include <array>
 #include <cmath>
 #include <stdexcept>
+#include <string_view>
 
 #include "core/ambient.h"
 
@@ -33,10 +34,29 @@ Tensor loss_of(const std::vector<Tensor>& outputs) {
   if (!loss.defined()) {
     throw std::runtime_error(
         "gradients=True needs a result that requires grad: give an input or parameter that does, "
-        "and "
-        "call it outside torch.no_grad()");
+        "and call it outside torch.no_grad(). Results are looked for in tuples, lists, "
+        "dictionaries and data classes. A training step has to return its loss, without "
+        "`backward()`");
   }
   return loss;
+}
+
+// Autograd's gradients of `edges`, where that of the loss is `scale`.
+torch::autograd::variable_list back_through(const Tensor& loss, double scale,
+                                            const std::vector<torch::autograd::Edge>& edges) {
+  try {
+    return torch::autograd::Engine::get_default_engine().execute(
+        {torch::autograd::impl::gradient_edge(loss)}, {at::full({}, scale, loss.options())},
+        /*keep_graph=*/true, /*create_graph=*/false, /*accumulate_grad=*/false, edges);
+  } catch (const std::exception& error) {
+    // torch/csrc/autograd/function.h, ERR_BACKWARD_TWICE
+    if (std::string_view(error.what()).find("second time") == std::string_view::npos) {
+      throw;
+    }
+    throw std::runtime_error(
+        "gradients=True runs autograd itself, and the program has done so and freed its graph: "
+        "give the function that returns the loss, without `backward()`");
+  }
 }
 
 // What one scale shows of a gradient: the zeros it has.
@@ -62,9 +82,7 @@ std::vector<Gradient> gradients_of(const std::vector<Tensor>& outputs,
   std::vector<Gradient> found(edges.size());
   std::vector<int64_t> zeros(edges.size());
   for (const double scale : kScales) {
-    const auto gradients = torch::autograd::Engine::get_default_engine().execute(
-        {torch::autograd::impl::gradient_edge(loss)}, {at::full({}, scale, loss.options())},
-        /*keep_graph=*/true, /*create_graph=*/false, /*accumulate_grad=*/false, edges);
+    const auto gradients = back_through(loss, scale, edges);
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < edges.size(); ++i) {
       if (!gradients[i].defined() || !gradients[i].numel()) {

@@ -24,7 +24,8 @@ struct Gradient {
 };
 
 // The gradients of what `edges` stand for. The loss is the result, if that is one number, and else
-// the sum of the means of `outputs`. Throws std::runtime_error where no output requires grad.
+// the sum of the means of `outputs`. Throws std::runtime_error where no output requires grad, and
+// where the program has run autograd itself and so freed what it had recorded.
 std::vector<Gradient> gradients_of(const std::vector<at::Tensor>& outputs,
                                    const std::vector<torch::autograd::Edge>& edges);
 

@@ -268,8 +268,11 @@ void Session::end(size_t id, const std::vector<c10::IValue>& results) {
         op.shapes.push_back(sizes_of(t));
       }
       if (at_.gradients && t.defined() && t.requires_grad()) {
-        edges_.push_back(torch::autograd::impl::gradient_edge(t));
-        owners_.push_back(id);
+        const auto edge = torch::autograd::impl::gradient_edge(t);
+        if (edge.is_valid()) {  // not a view that was made where nothing is recorded
+          edges_.push_back(edge);
+          owners_.push_back(id);
+        }
       }
     });
   }

@@ -195,17 +195,20 @@ class Watch::Looking : public Session {
     }
   }
 
-  // The operator's number at this place.
+  // The operator's number at this place; none for what does not count.
   std::optional<size_t> number(const Known& known) {
-    const auto of_forward = nodes_.empty() ? std::nullopt : place_of_derivative(nodes_.back());
-    int64_t place = of_forward.value_or(0);
-    if (!of_forward) {
-      try {
-        place = state_.place();
-      } catch (...) {
-        error = std::current_exception();
-        return std::nullopt;
-      }
+    int64_t place = 0;
+    try {
+      place = state_.place();
+    } catch (...) {
+      error = std::current_exception();
+      return std::nullopt;
+    }
+    if (place < 0) {
+      return std::nullopt;
+    }
+    if (!nodes_.empty()) {
+      place = place_of_derivative(nodes_.back()).value_or(place);
     }
     const bool is_backward = !nodes_.empty();
     const auto [at, is_new] = state_.ids.try_emplace({place, &known, is_backward, autocast_state()},

@@ -22,7 +22,8 @@ namespace jit_amp {
 
 class Watch {
  public:
-  // `place` is called for each outermost operator, and may throw.
+  // `place` is called for each outermost operator of the first run, and may throw. Where it is
+  // negative the operator does not count, such as what torch.compile runs while it compiles.
   Watch(std::function<int64_t()> place, Looks at);
   ~Watch();
   Watch(const Watch&) = delete;

@@ -110,7 +110,8 @@ def snapshot(*objects: Any) -> dict[str, Any]:
 
 
 def _tensor(t: Tensor, path: str) -> Iterator[tuple[str, Any]]:
-    yield f"tensor {path}", (id(t), type(t), t.dtype, t.device, t.requires_grad, id(t.grad))
+    grad = t.grad if t.is_leaf or t.retains_grad else None
+    yield f"tensor {path}", (id(t), type(t), t.dtype, t.device, t.requires_grad, id(grad))
     yield f"hooks of {path}", list((t._backward_hooks or {}).values())
     if not t.is_inference():
         yield f"value of {path}, writes", t._version
@@ -119,8 +120,8 @@ def _tensor(t: Tensor, path: str) -> Iterator[tuple[str, Any]]:
         if t.numel() <= SMALL:
             with torch.no_grad():
                 yield f"value of {path}", t.detach().clone()
-                if t.grad is not None and t.grad.layout == torch.strided:
-                    yield f"value of {path}.grad", t.grad.detach().clone()
+                if grad is not None and grad.layout == torch.strided:
+                    yield f"value of {path}.grad", grad.detach().clone()
 
 
 def _members(value: Any, path: str, seen: dict[int, Any]) -> Iterator[tuple[str, Any]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+import types
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -100,6 +102,33 @@ class Recomputes(Base):
     def forward(self, x: Tensor):
         run = torch.utils.checkpoint.checkpoint
         return run(self.layers[0], x, use_reentrant=False, preserve_rng_state=False)
+
+
+class Yields(Base):
+    def forward(self, x: Tensor) -> Iterator[Tensor]:
+        for layer in self.layers:
+            x = layer(x)
+            yield x
+
+
+@pytest.mark.parametrize("lazy", [Yields(), lambda x: map(torch.relu, [x, x])])
+def test_what_runs_when_it_is_asked_for_runs(lazy: Callable[[Tensor], Iterator[Tensor]]) -> None:
+    rows = jit_amp.explain(lazy, torch.rand(2, 4, requires_grad=True), gradients=True).rows
+    assert sum(row.calls for row in rows) == 2 and all(row.gradient for row in rows)
+
+
+def test_an_asynchronous_function_is_refused() -> None:
+    async def waits(x: Tensor) -> Tensor:
+        return x @ x
+
+    async def gives(x: Tensor) -> AsyncIterator[Tensor]:
+        yield x @ x
+
+    for function in (waits, gives):
+        with pytest.raises(TypeError, match=r"is asynchronous, and has not run: .* asyncio.run"):
+            jit_amp.explain(function, torch.rand(2, 2))
+    rows = jit_amp.explain(lambda x: asyncio.run(waits(x)), torch.rand(2, 2)).rows
+    assert rows[0].operator == "aten::matmul"
 
 
 MODELS = [
@@ -291,6 +320,22 @@ def test_weights_that_are_cast_in_each_call() -> None:
     assert sum(cast.bytes_of_weights for row in report.rows for cast in row.casts) == 10 * 6
 
 
+def test_values_that_are_infinite_in_float64_too() -> None:
+    def masked(x: Tensor):
+        return (x @ x).masked_fill(x > 0, float("-inf")).softmax(-1)
+
+    verdict = jit_amp.explain(masked, torch.eye(3), numerics=True).verdict
+    assert " 3 values are infinite, in float64 too, first at test_explain_python.py:" in verdict
+    assert "overflow" not in verdict
+
+
+@pytest.mark.parametrize("other", [None, "report.json", {}])
+def test_a_report_is_compared_with_a_report(other: Any) -> None:
+    report = jit_amp.explain(lambda x: x @ x, torch.ones(2, 2))
+    with pytest.raises(TypeError, match="is not a report of jit_amp"):
+        report.compare(other)
+
+
 def test_two_reports_and_json(tmp_path: Any) -> None:
     x = torch.ones(8, 8)
     before = jit_amp.explain(overflowing, x, numerics=True)
@@ -322,3 +367,69 @@ def test_a_notebook_shows_what_was_asked_for() -> None:
     shown = report._repr_html_() or ""
     assert "<th>error</th>" in shown and "<th>ms</th>" in shown and "<iframe" in shown
     assert "64 values overflow" in shown
+
+
+# Gradients.
+
+
+def two_layers() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3))
+
+
+def gradients_in(report: jit_amp.Report) -> dict[str, Any]:
+    layers = [row for row in report.rows if row.module and not row.is_backward]
+    return {f"{row.operator} {row.module}": row.gradient for row in layers if row.gradient}
+
+
+def test_gradients_of_what_has_run_autograd_itself() -> None:
+    net, x = two_layers(), torch.rand(4, 4)
+
+    def step(x: Tensor, **how: bool):
+        loss = net(x).sum()
+        loss.backward(**how)
+        return loss
+
+    plain = jit_amp.explain(lambda x: net(x).sum(), x, gradients=True)
+    kept = jit_amp.explain(step, {"x": x, "retain_graph": True}, gradients=True)
+    assert gradients_in(kept) == gradients_in(plain)
+    assert list(gradients_in(plain)) == ["aten::linear 0", "aten::relu 1", "aten::linear 2"]
+    with pytest.raises(RuntimeError, match=r"returns the loss, without `backward\(\)`"):
+        jit_amp.explain(step, x, gradients=True)
+    with pytest.raises(RuntimeError, match=r"has to return its loss, without `backward\(\)`"):
+        jit_amp.explain(lambda x: step(x).detach(), x, gradients=True)
+
+
+def test_gradients_of_a_module_with_hooks_of_autograds() -> None:
+    net, x = two_layers(), torch.rand(4, 4, requires_grad=True)
+    plain = jit_amp.explain(net, x, gradients=True)
+    net.register_full_backward_hook(lambda *_: None)
+    hooked = jit_amp.explain(net, x, gradients=True)
+    assert gradients_in(hooked) == gradients_in(plain) and gradients_in(plain)
+
+
+@pytest.mark.parametrize("give", [lambda y: {y}, lambda y: types.SimpleNamespace(loss=y)])
+def test_gradients_are_looked_for_in_some_kinds_of_results(give: Callable[[Tensor], Any]) -> None:
+    net = two_layers()
+    with pytest.raises(RuntimeError, match="tuples, lists, dictionaries and data classes"):
+        jit_amp.explain(lambda x: give(net(x)), torch.rand(4, 4), gradients=True)
+
+
+# Compiled inside.
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_what_dynamo_runs_while_it_compiles_does_not_count(backend: str) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda a, b: (a @ b).relu(), backend=backend)
+
+    def step(a: Tensor, b: Tensor):
+        with torch.autocast("cpu", dtype=BF16):
+            y = compiled(a, b)
+        y.sum().backward()
+
+    a, b = torch.rand(4, 4, requires_grad=True), torch.rand(4, 4, requires_grad=True)
+    first, second = (jit_amp.explain(step, (a, b)) for _ in range(2))
+    assert [(row.operator, row.calls) for row in first.rows] == [
+        (row.operator, row.calls) for row in second.rows
+    ]
+    assert sum(row.calls for row in first.rows if row.operator == "aten::relu") == 1
