@@ -7,7 +7,10 @@ bfloat16 or float16 is cast to float32 first. Parts are submodules, functions, o
 from __future__ import annotations
 
 import ast
+import collections
 import contextlib
+import copy
+import dataclasses
 import functools
 import linecache
 import os
@@ -41,21 +44,43 @@ class Parts:
 
 
 def widened(value: Any) -> Any:
-    """The value with float32 in place of bfloat16 and float16, also in tuples, lists and
-    dictionaries; itself where there is nothing to cast."""
+    """The value with float32 in place of bfloat16 and float16, also in tuples, lists, dictionaries
+    and data classes; itself where there is nothing to cast."""
+    return mapped(value, lambda tensor: tensor.float() if tensor.dtype in REDUCED else tensor)
+
+
+def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The value with other tensors, also in tuples, lists, dictionaries and data classes, and in
+    their subclasses; a container is made anew only where something in it is another."""
     if isinstance(value, Tensor):
-        return value.float() if value.dtype in REDUCED else value
-    if type(value) in (tuple, list):
-        made = [widened(each) for each in value]
-        return type(value)(made) if _differ(made, value) else value
-    if type(value) is dict:
-        cast = {key: widened(each) for key, each in value.items()}
-        return cast if _differ(cast.values(), value.values()) else value
-    return value
-
-
-def _differ(made: Any, given: Any) -> bool:
-    return any(a is not b for a, b in zip(made, given, strict=True))
+        return change(value)
+    if isinstance(value, (tuple, list)):
+        made = [mapped(each, change) for each in value]
+        if all(a is b for a, b in zip(made, value, strict=True)):
+            return value
+        if isinstance(value, list):
+            copied = copy.copy(value)
+            copied[:] = made
+            return copied
+        return value._make(made) if hasattr(value, "_make") else type(value)(made)
+    if isinstance(value, (dict, collections.UserDict)):
+        items = dict(value)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, (type, nn.Module)):
+        names = [each.name for each in dataclasses.fields(value)]
+        items = {name: getattr(value, name) for name in names if hasattr(value, name)}
+    else:
+        return value
+    others = {key: mapped(each, change) for key, each in items.items()}
+    others = {key: each for key, each in others.items() if each is not items[key]}
+    if not others:
+        return value
+    other = copy.copy(value)
+    for key, each in others.items():
+        if isinstance(value, (dict, collections.UserDict)):
+            other[key] = each
+        else:
+            object.__setattr__(other, key, each)  # a frozen one's too
+    return other
 
 
 @contextlib.contextmanager
@@ -111,7 +136,7 @@ def replaced_forwards(forwards: dict[nn.Module, Callable[..., Any]]) -> Iterator
 @contextlib.contextmanager
 def applied(model: nn.Module, parts: Parts) -> Iterator[None]:
     """Calls of the model, until this is left, run as the parts say."""
-    modules = dict(model.named_modules())
+    modules = dict(model.named_modules(remove_duplicate=False))
     forwards: dict[nn.Module, Callable[..., Any]] = {}
     lines: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     if parts.kind == "module":
@@ -125,6 +150,9 @@ def applied(model: nn.Module, parts: Parts) -> Iterator[None]:
         yield
 
 
+_VIEWS = ("T", "mT", "H", "mH", "real", "imag")  # what a property computes of a tensor
+
+
 class _Widening(TorchFunctionMode):
     """PyTorch's functions run in float32 where lines or functions call them that stay so."""
 
@@ -136,6 +164,10 @@ class _Widening(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
+        if name == "__get__":  # `h.dtype` is what it is
+            found = func(*args, **kwargs)
+            is_view = func.__self__.__name__ in _VIEWS
+            return widened(found) if is_view and self._stays(sys._getframe(1)) else found
         writes = (name.endswith("_") and not name.endswith("__")) or "out" in kwargs
         writes |= name in ("__setitem__", "__set__") or name.startswith("__i")
         if writes or not self._stays(sys._getframe(1)):
@@ -148,23 +180,36 @@ class _Widening(TorchFunctionMode):
             wanted = str(line) if self._parts.kind == "line" else function
             if any(wanted == at and is_file(file, path) for path, at in self._units):
                 return True
-            if self._parts.kind == "line":
-                return False
         return False
 
 
 def users_frames(frame: types.FrameType | None) -> Iterator[tuple[str, int, str]]:
     """File, line and function of the frames that are not PyTorch's nor jit_amp's, from the
-    innermost to the one that calls the model."""
+    innermost to the one that calls the model. A lambda and a comprehension are the function's in
+    which they are written; outside functions they have none, ``""``."""
     while frame is not None:
         code = frame.f_code
         if code.co_name == "running_as_a_model" and code.co_filename.startswith(_HERE):
             return
         if is_users(frame):
-            # Python 3.10 has no qualified names of code.
-            name = getattr(code, "co_qualname", code.co_name).replace("<locals>.", "")
-            yield code.co_filename, frame.f_lineno, name
+            yield code.co_filename, frame.f_lineno, _function_of(code.co_filename, code)
         frame = frame.f_back
+
+
+@functools.cache
+def _function_of(path: str, code: types.CodeType) -> str:
+    """The innermost `def` that the code is written in. (Code of two files can be equal.)"""
+    linecache.checkcache(path)
+    source = "".join(linecache.getlines(path))
+    if not source:
+        name = getattr(code, "co_qualname", code.co_name)  # Python 3.10 has no qualified ones
+        return str(name).replace("<locals>.", "").partition("<")[0].rstrip(".")
+    name = ""
+    with contextlib.suppress(SyntaxError):
+        for found, node in functions(source):
+            if first_line(node) <= code.co_firstlineno <= (node.end_lineno or 0):
+                name = found
+    return name
 
 
 def is_users(frame: types.FrameType) -> bool:
@@ -208,7 +253,19 @@ def lines_of(unit: str, kind: str) -> tuple[str, int, int]:
     raise ValueError(f"precision: {file} has no function {name!r}")
 
 
+def first_line(node: ast.FunctionDef) -> int:
+    """That of the first decorator, if there is one."""
+    return min([node.lineno, *(each.lineno for each in node.decorator_list)])
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(source: str) -> ast.AST:
+    return ast.parse(source)
+
+
 def functions(source: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """The functions of a source and their names, each after the one that it is in."""
+
     def walk(node: ast.AST, outer: str) -> Iterator[tuple[str, ast.FunctionDef]]:
         for child in ast.iter_child_nodes(node):
             name = getattr(child, "name", "")
@@ -217,7 +274,7 @@ def functions(source: str) -> Iterator[tuple[str, ast.FunctionDef]]:
                 yield f"{outer}{name}", child
             yield from walk(child, inner)
 
-    return walk(ast.parse(source), "")
+    return walk(_parsed(source), "")
 
 
 _NAMED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

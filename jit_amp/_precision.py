@@ -57,7 +57,8 @@ class Line:
     line: int
     units: tuple[str, ...]  # whose code it is
     stays: bool  # in float32, for some of these
-    names: tuple[str, ...] = ()  # of local variables that are in the reduced dtype there
+    names: tuple[str, ...] = ()  # expressions that are in the reduced dtype there
+    hidden: tuple[str, ...] = ()  # those that may hold such, and are no tensors
 
 
 @dataclass(frozen=True)

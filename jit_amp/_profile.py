@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from jit_amp import _float32
+from jit_amp._reads import Read, forget, note
 
 OFTEN = 16  # calls of an operator on one line, after which it is looked at ever more seldom
 PER_ELEMENT = 8  # floating point operations in whose time one element is read or written
@@ -46,8 +48,7 @@ class Part:
     work: float = 0.0  # of all its operators
     works: list[float] = field(default_factory=list)  # of the operators of all parts, by number
     lines: dict[int, tuple[str, int]] = field(default_factory=dict)  # of its own operators
-    # Local variables in the reduced dtype, by file and line, of all parts.
-    names: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
+    reads: dict[tuple[str, int], Read] = field(default_factory=dict)  # of all parts, by line
 
     @property
     def badness(self) -> tuple[bool, float]:
@@ -68,7 +69,7 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._exact: Any = WeakTensorKeyDictionary()  # a tensor, and what it is in float32
         self._stack: list[str] = []
         self._works: list[float] = []
-        self.names: dict[tuple[str, int], tuple[str, ...]] = {}
+        self._reads: dict[tuple[str, int], Read] = {}
         self._calls: Counter[tuple[str, str, Any]] = Counter()
 
     # Modules.
@@ -78,10 +79,11 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
         forwards = {
             module: self._watched(module.forward, name) for name, module in model.named_modules()
         }
+        forget()
         with _float32.replaced_forwards(forwards), self:
             yield
         for part in self.parts.values():
-            part.works, part.names = self._works, self.names
+            part.works, part.reads = self._works, self._reads
             part.work = sum(self._works[number] for number in part.operators)
 
     def _watched(self, forward: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -230,11 +232,16 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
             names = list(dict.fromkeys(reversed(self._stack)))
         elif not file:
             return None, ""
-        elif self._kind == "line":
-            names = [place]
         else:
-            outer = [f"{_float32.shown_file(f)}:{name}" for f, _, name in frames]
-            names = list(dict.fromkeys([f"{_float32.shown_file(file)}:{function}", *outer]))
+            calls = [(file, line, function), *frames]
+            names = [
+                f"{_float32.shown_file(f)}:{n if self._kind == 'line' else of}"
+                for f, n, of in calls
+                if self._kind == "line" or of
+            ]
+            names = list(dict.fromkeys(names))
+            if not names:
+                return None, place
         parts = self._parts_of(names)
         if not reduced:
             return (parts[0], place) if parts[0].has_own else (None, place)
@@ -242,20 +249,18 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
         number = self._count(parts, _work(func, args, kwargs, result))
         if file:
             parts[0].lines[number] = file, line
-            if (file, line) not in self.names:
-                self.names[file, line] = self._reduced_names(sys._getframe(3))
+            if self._kind != "module":
+                self._note_reads(sys._getframe(3), (file, line))
         return parts[0], place
 
-    def _reduced_names(self, frame: Any) -> tuple[str, ...]:
-        """The local variables of the user's line that are in the reduced dtype."""
+    def _note_reads(self, frame: types.FrameType | None, at: tuple[str, int]) -> None:
         while frame is not None and not _float32.is_users(frame):
             frame = frame.f_back
-        values = frame.f_locals.items() if frame else ()
-        return tuple(
-            name
-            for name, value in values
-            if isinstance(value, Tensor) and value.dtype is self._dtype
-        )
+        if frame is not None:
+            read = self._reads.setdefault(at, Read())
+            read.times += 1
+            if read.times <= OFTEN:
+                note(read, frame)
 
     def _measure(
         self, part: Part, a: Tensor, b: Tensor, fine: Tensor, name: str, place: str

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from jit_amp import _check, _float32, _kept, _profile
 from jit_amp._precision import Kept, Line, Measured, Precision, Sensitivity, shown
+from jit_amp._reads import Read
 from jit_amp._search import OutOfBudget, Search, Unit
 from jit_amp._values import as_json, fresh, leaves
 
@@ -316,7 +317,7 @@ class _Run:
         self.parts = {part.name: part for part in parts}
         self.units = {unit.name: unit for unit in made}
         self.works = parts[0].works if parts else []
-        self.names = parts[0].names if parts else {}
+        self.reads = parts[0].reads if parts else {}
         self.total = sum(self.works[number] for number in operators)
         return made
 
@@ -391,8 +392,9 @@ class _Run:
                 names[part.name] = None
                 found[file, line] = names, stays or number in staying
         return tuple(
-            Line(file, line, tuple(names), stays, self.names.get((file, line), ()))
+            Line(file, line, tuple(names), stays, tuple(read.reduced), tuple(read.hidden))
             for (file, line), (names, stays) in sorted(found.items())
+            for read in [self.reads.get((file, line), Read())]
         )
 
 
