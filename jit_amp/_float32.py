@@ -49,14 +49,14 @@ def widened(value: Any) -> Any:
     return mapped(value, lambda tensor: tensor.float() if tensor.dtype in REDUCED else tensor)
 
 
-def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def mapped(value: Any, change: Callable[[Tensor], Tensor], anew: bool = False) -> Any:
     """The value with other tensors, also in tuples, lists, dictionaries and data classes, and in
-    their subclasses; a container is made anew only where something in it is another."""
+    their subclasses; a container is made anew where something in it is another, or always."""
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, (tuple, list)):
-        made = [mapped(each, change) for each in value]
-        if all(a is b for a, b in zip(made, value, strict=True)):
+        made = [mapped(each, change, anew) for each in value]
+        if not anew and all(a is b for a, b in zip(made, value, strict=True)):
             return value
         if isinstance(value, list):
             copied = copy.copy(value)
@@ -70,9 +70,9 @@ def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
         items = {name: getattr(value, name) for name in names if hasattr(value, name)}
     else:
         return value
-    others = {key: mapped(each, change) for key, each in items.items()}
+    others = {key: mapped(each, change, anew) for key, each in items.items()}
     others = {key: each for key, each in others.items() if each is not items[key]}
-    if not others:
+    if not anew and not others:
         return value
     other = copy.copy(value)
     for key, each in others.items():
@@ -119,18 +119,20 @@ def _under_autocast(function: Callable[..., Any], parts: Parts) -> Callable[...,
 
 
 @contextlib.contextmanager
-def replaced_forwards(forwards: dict[nn.Module, Callable[..., Any]]) -> Iterator[None]:
-    """Calls of the modules run these functions."""
-    before = {module: vars(module).get("forward") for module in forwards}
+def replaced_forwards(
+    forwards: dict[nn.Module, Callable[..., Any]], name: str = "forward"
+) -> Iterator[None]:
+    """Calls of the modules run these functions; `_call_impl` runs hooks too."""
+    before = {module: vars(module).get(name) for module in forwards}
     try:
         for module, forward in forwards.items():
-            vars(module)["forward"] = forward
+            vars(module)[name] = forward
         yield
     finally:
         for module, was in before.items():
-            vars(module).pop("forward", None)
+            vars(module).pop(name, None)
             if was is not None:
-                vars(module)["forward"] = was
+                vars(module)[name] = was
 
 
 @contextlib.contextmanager
@@ -144,9 +146,12 @@ def applied(model: nn.Module, parts: Parts) -> Iterator[None]:
             forwards[modules[name]] = in_float32(modules[name].forward, parts.device_type)
     elif parts.units:
         lines = _Widening(parts)
+    calls: dict[nn.Module, Callable[..., Any]] = {}
     if parts.around and model not in forwards:
         forwards[model] = _under_autocast(model.forward, parts)
-    with _scopes_watched(), replaced_forwards(forwards), lines:
+        calls[model] = _under_autocast(model._call_impl, parts)  # with its hooks
+    called = replaced_forwards(calls, "_call_impl")
+    with _scopes_watched(), replaced_forwards(forwards), called, lines:
         yield
 
 

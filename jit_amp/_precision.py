@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +68,8 @@ class Precision:
 
     ``print`` it for a table. ``units`` are names as ``named_modules`` gives them, the model itself
     being ``""``; or ``file:function``, or ``file:line``, by ``kind``. ``error`` is what the metric
-    gives with these units in float32, and ``error_plain`` with none. ``evaluations`` is how often
+    gives with these units in float32, and ``error_plain`` with none: NaN where the budget ended the
+    search before that was measured. ``evaluations`` is how often
     the metric was evaluated. ``saved`` is the share of what autocast saves that is left. Times
     differ between machines and calls, so it is counted in the work of operators: floating point
     operations, and 8 for each element that is read or written. ``around`` is whether the model has
@@ -263,12 +265,17 @@ def shown(unit: str) -> str:
     return unit or ROOT
 
 
+def shown_error(error: float) -> str:
+    return "not measured" if math.isnan(error) else f"{error:.3g}"
+
+
 def _text(p: Precision) -> str:
     what = {"module": "modules", "function": "functions", "line": "lines"}[p.kind]
     lines = [
         f"{p.name} in {p.dtype} on {p.device_type}: {len(p.units)} of {p.candidates} {what} stay in"
         " float32",
-        f"{p.metric}: {p.error:.3g}, tolerance {p.tolerance:.3g}, {p.error_plain:.3g} without;"
+        f"{p.metric}: {shown_error(p.error)}, tolerance {p.tolerance:.3g},"
+        f" {shown_error(p.error_plain)} without;"
         f" {p.saved:.1%} of autocast's saving is kept; {p.evaluations} evaluations",
     ]
     if not p.finished:
@@ -279,8 +286,8 @@ def _text(p: Precision) -> str:
             (
                 shown(each.unit),
                 each.why,
-                f"{each.error_with:.3g}",
-                f"{each.error_without:.3g}",
+                shown_error(each.error_with),
+                shown_error(each.error_without),
                 f"{each.work:.1%}",
             )
             for each in p.kept
