@@ -188,7 +188,9 @@ class Precision:
         Modules and functions get ``jit_amp.ignore_amp(..., float32=True)``: a module at the end of
         ``__init__`` of the model's class, a function as a decorator. Lines are put into
         ``with torch.autocast(..., enabled=False)``, with ``.float()`` where they are given the
-        reduced dtype. The scope around the model is left to you.
+        reduced dtype; only statements that have their lines for themselves can be, and not the
+        heads of compound ones, lambdas, or what reads lists of reduced tensors or properties. The
+        scope around the model is left to you.
 
         Args:
             model: the model that it was found for.
@@ -196,7 +198,7 @@ class Precision:
         Raises:
             TypeError: ``model`` is no module.
             ValueError: it has no such unit; or its class has no source, or no ``__init__`` of its
-                own.
+                own; or what stays in float32 cannot be written, and why.
         """
         from jit_amp import _patch
 
