@@ -8,14 +8,11 @@ import inspect
 import linecache
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from torch import nn
 
 from jit_amp import _float32, _reads
-
-if TYPE_CHECKING:
-    from jit_amp._precision import Line, Precision
+from jit_amp._precision import Line, Precision, shown
 
 
 def of(precision: Precision, model: nn.Module) -> str:
@@ -24,6 +21,14 @@ def of(precision: Precision, model: nn.Module) -> str:
     Raises:
         ValueError: something that stays so cannot be written.
     """
+    scoped = {each.unit for each in precision.sensitivities if each.has_scopes}
+    for unit in precision.units:
+        if unit in scoped:
+            raise ValueError(
+                f"to_code: {shown(unit)} stays in float32 and has scopes of its own, which what is"
+                " written would leave on: take these away, or give what stays in float32 a part of"
+                " its own, and tune again"
+            )
     changed: dict[str, list[str]] = {}
 
     def lines_of(path: str) -> list[str]:

@@ -48,6 +48,7 @@ class Sensitivity:
     error: float  # infinite where values are beyond the dtype's largest
     why: str
     work: float
+    has_scopes: bool = False  # in it and what it calls
 
 
 @dataclass(frozen=True)

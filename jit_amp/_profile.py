@@ -38,6 +38,7 @@ class Part:
     name: str
     operators: set[int] = field(default_factory=set)
     has_own: bool = False  # operators that are in no smaller part
+    has_scopes: bool = False  # in it and what it calls
     error: float = 0.0  # relative to the largest entry, the worst of its own operators
     overflows: int = 0
     underflows: int = 0
@@ -80,7 +81,8 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
             module: self._watched(module.forward, name) for name, module in model.named_modules()
         }
         forget()
-        with _float32.replaced_forwards(forwards), self:
+        scopes = _float32.scopes_noted(self.note_scope)
+        with _float32.replaced_forwards(forwards), scopes, self:
             yield
         for part in self.parts.values():
             part.works, part.reads = self._works, self._reads
@@ -225,23 +227,10 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, args: Any, kwargs: Any, result: Any, reduced: bool
     ) -> tuple[Part | None, str]:
         """The part that the operator belongs to, where it runs in the reduced dtype; its line."""
-        frames = _float32.users_frames(sys._getframe(3))
-        file, line, function = next(frames, ("", 0, ""))
+        names, file, line = self._names(sys._getframe(3))
         place = f"{_float32.shown_file(file)}:{line}" if file else ""
-        if self._kind == "module":
-            names = list(dict.fromkeys(reversed(self._stack)))
-        elif not file:
-            return None, ""
-        else:
-            calls = [(file, line, function), *frames]
-            names = [
-                f"{_float32.shown_file(f)}:{n if self._kind == 'line' else of}"
-                for f, n, of in calls
-                if self._kind == "line" or of
-            ]
-            names = list(dict.fromkeys(names))
-            if not names:
-                return None, place
+        if not names:
+            return None, place
         parts = self._parts_of(names)
         if not reduced:
             return (parts[0], place) if parts[0].has_own else (None, place)
@@ -252,6 +241,24 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if self._kind != "module":
                 self._note_reads(sys._getframe(3), (file, line))
         return parts[0], place
+
+    def _names(self, frame: types.FrameType | None) -> tuple[list[str], str, int]:
+        """The parts that run in a frame, from the innermost; the user's file and line there."""
+        calls = list(_float32.users_frames(frame))
+        file, line, _ = calls[0] if calls else ("", 0, "")
+        if self._kind == "module":
+            return list(dict.fromkeys(reversed(self._stack))), file, line
+        names = [
+            f"{_float32.shown_file(path)}:{at if self._kind == 'line' else function}"
+            for path, at, function in calls
+            if self._kind == "line" or function
+        ]
+        return list(dict.fromkeys(names)), file, line
+
+    def note_scope(self, _: torch.autocast) -> None:
+        if self._stack:
+            for part in self._parts_of(self._names(sys._getframe(1))[0]):
+                part.has_scopes = True
 
     def _note_reads(self, frame: types.FrameType | None, at: tuple[str, int]) -> None:
         while frame is not None and not _float32.is_users(frame):

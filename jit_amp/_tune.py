@@ -395,6 +395,7 @@ class _Run:
                     math.inf if unit.badness[0] else unit.badness[1],
                     self._why(unit.name),
                     unit.work / limit,
+                    self.parts[unit.name].has_scopes,
                 )
                 for unit in ordered
             ),

@@ -243,6 +243,25 @@ def test_an_init_that_cannot_be_written_in(name: str) -> None:
         found.to_code(net)
 
 
+@pytest.mark.parametrize("kind", ["module", "function", "line"])
+def test_scopes_in_what_stays_are_not_written(kind: str, name: str) -> None:
+    """ignore_amp and a disabled scope leave scopes inside on; apply does not."""
+    Path(f"{name}_.py").write_text(
+        "import torch\nfrom torch import nn\n\n\nclass Net(nn.Module):\n"
+        "    def forward(self, x):\n        return self.dot(x * 1.0) * 1.0\n\n"
+        "    def dot(self, h):\n        with torch.autocast('cpu', dtype=torch.float16):\n"
+        "            return torch.mm(h, h.t()) + 1\n"
+    )
+    net = importlib.import_module(f"{name}_").Net()
+    found = jit_amp.tune(net, (torch.full((2, 2), 300.0),), dtype=torch.float16, units=kind)
+    assert len(found.units) == 1 and not found.around
+    if kind == "line":
+        assert found.to_code(net)
+        found = dataclasses.replace(found, units=(f"{name}_.py:7",))
+    with pytest.raises(ValueError, match=r"to_code: .* has scopes of its own"):
+        found.to_code(net)
+
+
 def test_a_diff_of_nothing_to_write_in() -> None:
     net = torch.nn.Sequential(torch.nn.Linear(4, 4))
     result = jit_amp.tune(net, (torch.randn(2, 4) * 1e5,), dtype=torch.float16)
