@@ -197,22 +197,25 @@ def users_frames(frame: types.FrameType | None) -> Iterator[tuple[str, int, str]
         if code.co_name == "running_as_a_model" and code.co_filename.startswith(_HERE):
             return
         if is_users(frame):
-            yield code.co_filename, frame.f_lineno, _function_of(code.co_filename, code)
+            # Python 3.10 has no qualified names of code.
+            name = getattr(code, "co_qualname", code.co_name)
+            at = code.co_filename, code.co_firstlineno
+            yield code.co_filename, frame.f_lineno, _function_at(*at, name)
         frame = frame.f_back
 
 
 @functools.cache
-def _function_of(path: str, code: types.CodeType) -> str:
-    """The innermost `def` that the code is written in. (Code of two files can be equal.)"""
+def _function_at(path: str, line: int, name: str) -> str:
+    """The innermost `def` that code is written in, by its first line; without a source, by its
+    name."""
     linecache.checkcache(path)
     source = "".join(linecache.getlines(path))
     if not source:
-        name = getattr(code, "co_qualname", code.co_name)  # Python 3.10 has no qualified ones
-        return str(name).replace("<locals>.", "").partition("<")[0].rstrip(".")
+        return name.replace("<locals>.", "").partition("<")[0].rstrip(".")
     name = ""
     with contextlib.suppress(SyntaxError):
         for found, node in functions(source):
-            if first_line(node) <= code.co_firstlineno <= (node.end_lineno or 0):
+            if first_line(node) <= line <= (node.end_lineno or 0):
                 name = found
     return name
 
