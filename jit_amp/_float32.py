@@ -62,7 +62,7 @@ def mapped(value: Any, change: Callable[[Tensor], Tensor], anew: bool = False) -
             copied = copy.copy(value)
             copied[:] = made
             return copied
-        return value._make(made) if hasattr(value, "_make") else type(value)(made)
+        return _tuple_like(value, made)
     if isinstance(value, (dict, collections.UserDict)):
         items = dict(value)
     elif dataclasses.is_dataclass(value) and not isinstance(value, (type, nn.Module)):
@@ -80,6 +80,18 @@ def mapped(value: Any, change: Callable[[Tensor], Tensor], anew: bool = False) -
             other[key] = each
         else:
             object.__setattr__(other, key, each)  # a frozen one's too
+    return other
+
+
+def _tuple_like(value: tuple[Any, ...], made: list[Any]) -> Any:
+    """A tuple of the same class, whatever its constructor takes."""
+    if isinstance(value, torch.Size) or hasattr(
+        value, "n_fields"
+    ):  # such as torch.return_types.max
+        return type(value)(made)
+    other = tuple.__new__(type(value), made)
+    if hasattr(value, "__dict__"):
+        vars(other).update(vars(value))
     return other
 
 

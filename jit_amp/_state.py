@@ -145,7 +145,9 @@ def _mapping(value: dict[Any, Any], were: dict[Any, Any]) -> Callable[[], object
     kind: Any = collections.OrderedDict if isinstance(value, collections.OrderedDict) else dict
 
     def undo() -> None:
-        if list(value) == list(were) and all(value[key] is each for key, each in were.items()):
+        if list(value) == list(were) and all(
+            kind.__getitem__(value, key) is each for key, each in were.items()
+        ):
             return
         kind.clear(value)
         for key, each in were.items():

@@ -362,6 +362,30 @@ def test_what_is_cast_is_the_same_object_where_nothing_is() -> None:
     assert _float32.widened(made) is made
 
 
+class Pair(tuple[Tensor, Tensor]):
+    """Its constructor takes no iterable."""
+
+    def __new__(cls, a: Tensor, b: Tensor) -> Pair:
+        made = super().__new__(cls, (a, b))
+        made.name = "a pair"
+        return made
+
+    name: str
+
+
+def test_tuples_keep_their_class() -> None:
+    x = torch.ones(2, dtype=BF16)
+    pair = _float32.widened(Pair(x, x))
+    assert type(pair) is Pair and pair[1].dtype is F32 and pair.name == "a pair"
+    largest = _float32.widened(x.max(0))
+    assert type(largest) is type(x.max(0)) and largest.values.dtype is F32
+    packed = nn.utils.rnn.pack_sequence([x])
+    made = _float32.widened(packed)
+    assert type(made) is type(packed) and made.data.dtype is F32
+    copied = _float32.mapped((x.shape, Pair(x, x)), torch.clone, anew=True)
+    assert copied[0] == x.shape and copied[1][0] is not x
+
+
 def test_the_second_name_of_a_shared_module() -> None:
     net, x = Net().eval(), torch.randn(3, 4)
     net.second = net.inner
