@@ -29,6 +29,19 @@ def choice(name: str, value: Any, accepted: Iterable[str | None]) -> None:
         raise ValueError(f"{name}: {shown(value)} is none of {', '.join(map(repr, accepted))}")
 
 
+def device_type(name: str, value: Any) -> None:
+    """Raises unless ``value`` is a device type that autocast knows."""
+    instance(name, value, str, "a device type such as 'cpu' or 'cuda'")
+    try:
+        known = torch.amp.autocast_mode.is_autocast_available(value)
+    except RuntimeError:
+        known = False
+    if not known:
+        raise ValueError(
+            f"{name}: {value!r} is no device type that autocast is for, such as 'cpu' or 'cuda'"
+        )
+
+
 def names(name: str, value: Any) -> list[str]:
     """Returns several names as a list, of none given an empty one. TypeError: it is one text, or
     holds something else."""

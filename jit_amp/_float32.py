@@ -7,7 +7,10 @@ bfloat16 or float16 is cast to float32 first. Parts are submodules, functions, o
 from __future__ import annotations
 
 import ast
+import collections
 import contextlib
+import copy
+import dataclasses
 import functools
 import linecache
 import os
@@ -41,21 +44,55 @@ class Parts:
 
 
 def widened(value: Any) -> Any:
-    """The value with float32 in place of bfloat16 and float16, also in tuples, lists and
-    dictionaries; itself where there is nothing to cast."""
+    """The value with float32 in place of bfloat16 and float16, also in tuples, lists, dictionaries
+    and data classes; itself where there is nothing to cast."""
+    return mapped(value, lambda tensor: tensor.float() if tensor.dtype in REDUCED else tensor)
+
+
+def mapped(value: Any, change: Callable[[Tensor], Tensor], anew: bool = False) -> Any:
+    """The value with other tensors, also in tuples, lists, dictionaries and data classes, and in
+    their subclasses; a container is made anew where something in it is another, or always."""
     if isinstance(value, Tensor):
-        return value.float() if value.dtype in REDUCED else value
-    if type(value) in (tuple, list):
-        made = [widened(each) for each in value]
-        return type(value)(made) if _differ(made, value) else value
-    if type(value) is dict:
-        cast = {key: widened(each) for key, each in value.items()}
-        return cast if _differ(cast.values(), value.values()) else value
-    return value
+        return change(value)
+    if isinstance(value, (tuple, list)):
+        made = [mapped(each, change, anew) for each in value]
+        if not anew and all(a is b for a, b in zip(made, value, strict=True)):
+            return value
+        if isinstance(value, list):
+            copied = copy.copy(value)
+            copied[:] = made
+            return copied
+        return _tuple_like(value, made)
+    if isinstance(value, (dict, collections.UserDict)):
+        items = dict(value)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, (type, nn.Module)):
+        names = [each.name for each in dataclasses.fields(value)]
+        items = {name: getattr(value, name) for name in names if hasattr(value, name)}
+    else:
+        return value
+    others = {key: mapped(each, change, anew) for key, each in items.items()}
+    others = {key: each for key, each in others.items() if each is not items[key]}
+    if not anew and not others:
+        return value
+    other = copy.copy(value)
+    for key, each in others.items():
+        if isinstance(value, (dict, collections.UserDict)):
+            other[key] = each
+        else:
+            object.__setattr__(other, key, each)  # a frozen one's too
+    return other
 
 
-def _differ(made: Any, given: Any) -> bool:
-    return any(a is not b for a, b in zip(made, given, strict=True))
+def _tuple_like(value: tuple[Any, ...], made: list[Any]) -> Any:
+    """A tuple of the same class, whatever its constructor takes."""
+    if isinstance(value, torch.Size) or hasattr(
+        value, "n_fields"
+    ):  # such as torch.return_types.max
+        return type(value)(made)
+    other = tuple.__new__(type(value), made)
+    if hasattr(value, "__dict__"):
+        vars(other).update(vars(value))
+    return other
 
 
 @contextlib.contextmanager
@@ -94,24 +131,26 @@ def _under_autocast(function: Callable[..., Any], parts: Parts) -> Callable[...,
 
 
 @contextlib.contextmanager
-def replaced_forwards(forwards: dict[nn.Module, Callable[..., Any]]) -> Iterator[None]:
-    """Calls of the modules run these functions."""
-    before = {module: vars(module).get("forward") for module in forwards}
+def replaced_forwards(
+    forwards: dict[nn.Module, Callable[..., Any]], name: str = "forward"
+) -> Iterator[None]:
+    """Calls of the modules run these functions; `_call_impl` runs hooks too."""
+    before = {module: vars(module).get(name) for module in forwards}
     try:
         for module, forward in forwards.items():
-            vars(module)["forward"] = forward
+            vars(module)[name] = forward
         yield
     finally:
         for module, was in before.items():
-            vars(module).pop("forward", None)
+            vars(module).pop(name, None)
             if was is not None:
-                vars(module)["forward"] = was
+                vars(module)[name] = was
 
 
 @contextlib.contextmanager
 def applied(model: nn.Module, parts: Parts) -> Iterator[None]:
     """Calls of the model, until this is left, run as the parts say."""
-    modules = dict(model.named_modules())
+    modules = dict(model.named_modules(remove_duplicate=False))
     forwards: dict[nn.Module, Callable[..., Any]] = {}
     lines: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     if parts.kind == "module":
@@ -119,10 +158,16 @@ def applied(model: nn.Module, parts: Parts) -> Iterator[None]:
             forwards[modules[name]] = in_float32(modules[name].forward, parts.device_type)
     elif parts.units:
         lines = _Widening(parts)
+    calls: dict[nn.Module, Callable[..., Any]] = {}
     if parts.around and model not in forwards:
         forwards[model] = _under_autocast(model.forward, parts)
-    with _scopes_watched(), replaced_forwards(forwards), lines:
+        calls[model] = _under_autocast(model._call_impl, parts)  # with its hooks
+    called = replaced_forwards(calls, "_call_impl")
+    with _scopes_watched(), replaced_forwards(forwards), called, lines:
         yield
+
+
+_VIEWS = ("T", "mT", "H", "mH", "real", "imag")  # what a property computes of a tensor
 
 
 class _Widening(TorchFunctionMode):
@@ -136,6 +181,10 @@ class _Widening(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
+        if name == "__get__":  # `h.dtype` is what it is
+            found = func(*args, **kwargs)
+            is_view = func.__self__.__name__ in _VIEWS
+            return widened(found) if is_view and self._stays(sys._getframe(1)) else found
         writes = (name.endswith("_") and not name.endswith("__")) or "out" in kwargs
         writes |= name in ("__setitem__", "__set__") or name.startswith("__i")
         if writes or not self._stays(sys._getframe(1)):
@@ -148,23 +197,39 @@ class _Widening(TorchFunctionMode):
             wanted = str(line) if self._parts.kind == "line" else function
             if any(wanted == at and is_file(file, path) for path, at in self._units):
                 return True
-            if self._parts.kind == "line":
-                return False
         return False
 
 
 def users_frames(frame: types.FrameType | None) -> Iterator[tuple[str, int, str]]:
     """File, line and function of the frames that are not PyTorch's nor jit_amp's, from the
-    innermost to the one that calls the model."""
+    innermost to the one that calls the model. A lambda and a comprehension are the function's in
+    which they are written; outside functions they have none, ``""``."""
     while frame is not None:
         code = frame.f_code
         if code.co_name == "running_as_a_model" and code.co_filename.startswith(_HERE):
             return
         if is_users(frame):
             # Python 3.10 has no qualified names of code.
-            name = getattr(code, "co_qualname", code.co_name).replace("<locals>.", "")
-            yield code.co_filename, frame.f_lineno, name
+            name = getattr(code, "co_qualname", code.co_name)
+            at = code.co_filename, code.co_firstlineno
+            yield code.co_filename, frame.f_lineno, _function_at(*at, name)
         frame = frame.f_back
+
+
+@functools.cache
+def _function_at(path: str, line: int, name: str) -> str:
+    """The innermost `def` that code is written in, by its first line; without a source, by its
+    name."""
+    linecache.checkcache(path)
+    source = "".join(linecache.getlines(path))
+    if not source:
+        return name.replace("<locals>.", "").partition("<")[0].rstrip(".")
+    name = ""
+    with contextlib.suppress(SyntaxError):
+        for found, node in functions(source):
+            if first_line(node) <= line <= (node.end_lineno or 0):
+                name = found
+    return name
 
 
 def is_users(frame: types.FrameType) -> bool:
@@ -208,7 +273,19 @@ def lines_of(unit: str, kind: str) -> tuple[str, int, int]:
     raise ValueError(f"precision: {file} has no function {name!r}")
 
 
+def first_line(node: ast.FunctionDef) -> int:
+    """That of the first decorator, if there is one."""
+    return min([node.lineno, *(each.lineno for each in node.decorator_list)])
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(source: str) -> ast.AST:
+    return ast.parse(source)
+
+
 def functions(source: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """The functions of a source and their names, each after the one that it is in."""
+
     def walk(node: ast.AST, outer: str) -> Iterator[tuple[str, ast.FunctionDef]]:
         for child in ast.iter_child_nodes(node):
             name = getattr(child, "name", "")
@@ -217,7 +294,7 @@ def functions(source: str) -> Iterator[tuple[str, ast.FunctionDef]]:
                 yield f"{outer}{name}", child
             yield from walk(child, inner)
 
-    return walk(ast.parse(source), "")
+    return walk(_parsed(source), "")
 
 
 _NAMED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,7 @@ class Sensitivity:
     error: float  # infinite where values are beyond the dtype's largest
     why: str
     work: float
+    has_scopes: bool = False  # in it and what it calls
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ class Line:
     line: int
     units: tuple[str, ...]  # whose code it is
     stays: bool  # in float32, for some of these
-    names: tuple[str, ...] = ()  # of local variables that are in the reduced dtype there
+    names: tuple[str, ...] = ()  # expressions that are in the reduced dtype there
+    hidden: tuple[str, ...] = ()  # those that may hold such, and are no tensors
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,8 @@ class Precision:
 
     ``print`` it for a table. ``units`` are names as ``named_modules`` gives them, the model itself
     being ``""``; or ``file:function``, or ``file:line``, by ``kind``. ``error`` is what the metric
-    gives with these units in float32, and ``error_plain`` with none. ``evaluations`` is how often
+    gives with these units in float32, and ``error_plain`` with none: NaN where the budget ended the
+    search before that was measured. ``evaluations`` is how often
     the metric was evaluated. ``saved`` is the share of what autocast saves that is left. Times
     differ between machines and calls, so it is counted in the work of operators: floating point
     operations, and 8 for each element that is read or written. ``around`` is whether the model has
@@ -185,7 +189,9 @@ class Precision:
         Modules and functions get ``jit_amp.ignore_amp(..., float32=True)``: a module at the end of
         ``__init__`` of the model's class, a function as a decorator. Lines are put into
         ``with torch.autocast(..., enabled=False)``, with ``.float()`` where they are given the
-        reduced dtype. The scope around the model is left to you.
+        reduced dtype; only statements that have their lines for themselves can be, and not the
+        heads of compound ones, lambdas, or what reads lists of reduced tensors or properties. The
+        scope around the model is left to you.
 
         Args:
             model: the model that it was found for.
@@ -193,7 +199,7 @@ class Precision:
         Raises:
             TypeError: ``model`` is no module.
             ValueError: it has no such unit; or its class has no source, or no ``__init__`` of its
-                own.
+                own; or what stays in float32 cannot be written, and why.
         """
         from jit_amp import _patch
 
@@ -262,12 +268,17 @@ def shown(unit: str) -> str:
     return unit or ROOT
 
 
+def shown_error(error: float) -> str:
+    return "not measured" if math.isnan(error) else f"{error:.3g}"
+
+
 def _text(p: Precision) -> str:
     what = {"module": "modules", "function": "functions", "line": "lines"}[p.kind]
     lines = [
         f"{p.name} in {p.dtype} on {p.device_type}: {len(p.units)} of {p.candidates} {what} stay in"
         " float32",
-        f"{p.metric}: {p.error:.3g}, tolerance {p.tolerance:.3g}, {p.error_plain:.3g} without;"
+        f"{p.metric}: {shown_error(p.error)}, tolerance {p.tolerance:.3g},"
+        f" {shown_error(p.error_plain)} without;"
         f" {p.saved:.1%} of autocast's saving is kept; {p.evaluations} evaluations",
     ]
     if not p.finished:
@@ -278,8 +289,8 @@ def _text(p: Precision) -> str:
             (
                 shown(each.unit),
                 each.why,
-                f"{each.error_with:.3g}",
-                f"{each.error_without:.3g}",
+                shown_error(each.error_with),
+                shown_error(each.error_without),
                 f"{each.work:.1%}",
             )
             for each in p.kept

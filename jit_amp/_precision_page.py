@@ -8,7 +8,7 @@ from collections import defaultdict
 from typing import Any
 
 from jit_amp import _float32, _page
-from jit_amp._precision import Precision, shown
+from jit_amp._precision import Precision, shown, shown_error
 
 WIDTH, HEIGHT, LEFT, BELOW = 520, 240, 60, 34
 MOST = 200  # bars
@@ -22,6 +22,7 @@ def render(precision: Precision) -> str:
         .render(
             p=precision,
             shown=shown,
+            shown_error=shown_error,
             curve=_curve(precision),
             bars=_bars(precision),
             left_out=max(0, len(precision.sensitivities) - MOST),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from jit_amp import _float32
+from jit_amp._reads import Read, forget, note
 
 OFTEN = 16  # calls of an operator on one line, after which it is looked at ever more seldom
 PER_ELEMENT = 8  # floating point operations in whose time one element is read or written
@@ -36,6 +38,7 @@ class Part:
     name: str
     operators: set[int] = field(default_factory=set)
     has_own: bool = False  # operators that are in no smaller part
+    has_scopes: bool = False  # in it and what it calls
     error: float = 0.0  # relative to the largest entry, the worst of its own operators
     overflows: int = 0
     underflows: int = 0
@@ -46,8 +49,7 @@ class Part:
     work: float = 0.0  # of all its operators
     works: list[float] = field(default_factory=list)  # of the operators of all parts, by number
     lines: dict[int, tuple[str, int]] = field(default_factory=dict)  # of its own operators
-    # Local variables in the reduced dtype, by file and line, of all parts.
-    names: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
+    reads: dict[tuple[str, int], Read] = field(default_factory=dict)  # of all parts, by line
 
     @property
     def badness(self) -> tuple[bool, float]:
@@ -68,7 +70,7 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._exact: Any = WeakTensorKeyDictionary()  # a tensor, and what it is in float32
         self._stack: list[str] = []
         self._works: list[float] = []
-        self.names: dict[tuple[str, int], tuple[str, ...]] = {}
+        self._reads: dict[tuple[str, int], Read] = {}
         self._calls: Counter[tuple[str, str, Any]] = Counter()
 
     # Modules.
@@ -78,10 +80,12 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
         forwards = {
             module: self._watched(module.forward, name) for name, module in model.named_modules()
         }
-        with _float32.replaced_forwards(forwards), self:
+        forget()
+        scopes = _float32.scopes_noted(self.note_scope)
+        with _float32.replaced_forwards(forwards), scopes, self:
             yield
         for part in self.parts.values():
-            part.works, part.names = self._works, self.names
+            part.works, part.reads = self._works, self._reads
             part.work = sum(self._works[number] for number in part.operators)
 
     def _watched(self, forward: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -223,18 +227,10 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, args: Any, kwargs: Any, result: Any, reduced: bool
     ) -> tuple[Part | None, str]:
         """The part that the operator belongs to, where it runs in the reduced dtype; its line."""
-        frames = _float32.users_frames(sys._getframe(3))
-        file, line, function = next(frames, ("", 0, ""))
+        names, file, line = self._names(sys._getframe(3))
         place = f"{_float32.shown_file(file)}:{line}" if file else ""
-        if self._kind == "module":
-            names = list(dict.fromkeys(reversed(self._stack)))
-        elif not file:
-            return None, ""
-        elif self._kind == "line":
-            names = [place]
-        else:
-            outer = [f"{_float32.shown_file(f)}:{name}" for f, _, name in frames]
-            names = list(dict.fromkeys([f"{_float32.shown_file(file)}:{function}", *outer]))
+        if not names:
+            return None, place
         parts = self._parts_of(names)
         if not reduced:
             return (parts[0], place) if parts[0].has_own else (None, place)
@@ -242,20 +238,36 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
         number = self._count(parts, _work(func, args, kwargs, result))
         if file:
             parts[0].lines[number] = file, line
-            if (file, line) not in self.names:
-                self.names[file, line] = self._reduced_names(sys._getframe(3))
+            if self._kind != "module":
+                self._note_reads(sys._getframe(3), (file, line))
         return parts[0], place
 
-    def _reduced_names(self, frame: Any) -> tuple[str, ...]:
-        """The local variables of the user's line that are in the reduced dtype."""
+    def _names(self, frame: types.FrameType | None) -> tuple[list[str], str, int]:
+        """The parts that run in a frame, from the innermost; the user's file and line there."""
+        calls = list(_float32.users_frames(frame))
+        file, line, _ = calls[0] if calls else ("", 0, "")
+        if self._kind == "module":
+            return list(dict.fromkeys(reversed(self._stack))), file, line
+        names = [
+            f"{_float32.shown_file(path)}:{at if self._kind == 'line' else function}"
+            for path, at, function in calls
+            if self._kind == "line" or function
+        ]
+        return list(dict.fromkeys(names)), file, line
+
+    def note_scope(self, _: torch.autocast) -> None:
+        if self._stack:
+            for part in self._parts_of(self._names(sys._getframe(1))[0]):
+                part.has_scopes = True
+
+    def _note_reads(self, frame: types.FrameType | None, at: tuple[str, int]) -> None:
         while frame is not None and not _float32.is_users(frame):
             frame = frame.f_back
-        values = frame.f_locals.items() if frame else ()
-        return tuple(
-            name
-            for name, value in values
-            if isinstance(value, Tensor) and value.dtype is self._dtype
-        )
+        if frame is not None:
+            read = self._reads.setdefault(at, Read())
+            read.times += 1
+            if read.times <= OFTEN:
+                note(read, frame)
 
     def _measure(
         self, part: Part, a: Tensor, b: Tensor, fine: Tensor, name: str, place: str

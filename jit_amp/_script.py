@@ -228,8 +228,32 @@ def _scripted_with(obj: Any, autocast: Any, precision: Precision, frames_up: int
         # Scripted, a shared module is several.
         for path in [name for name, module in modules.items() if module is modules[unit]]:
             owner = functools.reduce(getattr, path.split(".") if path else [], scripted)
+            if path and not lines:
+                _refuse_named_tuples(path, owner._c._get_method("forward").schema)
             _ignore.keep_in_float32(owner._c, lines)
     return scripted
+
+
+def _refuse_named_tuples(path: str, schema: torch._C.FunctionSchema) -> None:
+    """The casts in a program are written in TorchScript, in a source that has no such names."""
+    for argument in schema.arguments[1:]:
+        if _is_named_tuple_with_tensors(argument.type):
+            raise ValueError(
+                f"precision: {path} stays in float32, and its argument `{argument.name}` is a"
+                f" {argument.type}, whose tensors are not cast in TorchScript: give it a plain"
+                " tuple, or use Precision.apply"
+            )
+
+
+def _is_named_tuple_with_tensors(kind: Any) -> bool:
+    inside = kind.containedTypes()
+    if isinstance(kind, torch._C.TupleType) and kind.annotation_str.partition("[")[0] != "Tuple":
+        return any(map(_holds_tensors, inside))
+    return any(map(_is_named_tuple_with_tensors, inside))
+
+
+def _holds_tensors(kind: Any) -> bool:
+    return isinstance(kind, torch._C.TensorType) or any(map(_holds_tensors, kind.containedTypes()))
 
 
 def lowered_graph(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import json
 import math
@@ -17,9 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from jit_amp import _check, _float32, _kept, _profile
+from jit_amp import _check, _float32, _identity, _kept, _profile, _state
 from jit_amp._copies import fresh
 from jit_amp._precision import Kept, Line, Measured, Precision, Sensitivity, shown
+from jit_amp._reads import Read
 from jit_amp._search import OutOfBudget, Search, Unit
 from jit_amp._values import as_json, leaves
 
@@ -28,6 +30,7 @@ RELATIVE = "largest relative error"
 
 
 @_kept.onednn()
+@_kept.random_state()  # which a DataLoader moves
 def tune(
     model: nn.Module,
     data: Any,
@@ -59,14 +62,16 @@ def tune(
         data: a tuple of example inputs, a tensor if that is the only one, or a dictionary of
             inputs by name; a list of these; or any iterable of such batches, such as a DataLoader.
             It is read once, and kept: give a part of a large one. Where a batch has more entries
-            than ``forward`` takes, such as labels, only the first ones are given to it.
+            than ``forward`` takes, such as labels, only the first ones are given to it, and of a
+            dictionary those whose names it has.
         dtype: ``torch.float16`` or ``torch.bfloat16``. That of the model's scopes, if it has some.
         device_type: the device of autocast: ``"cpu"``, ``"cuda"``, ...
         metric: ``metric(outputs, reference)``, a number that is larger the further the outputs
             are from the reference, which are the outputs in float32: the largest one of all
             batches counts. Or ``metric(model)``, a number such as an accuracy or a loss, which your
             own loop measures, with a backward pass if it is to be trained: the error is how far it
-            is from float32's, and is infinite where it is not finite. Default: the largest
+            is from float32's, and is infinite where it is not finite. It calls the model itself:
+            other methods of a model without scopes do not run under autocast. Default: the largest
             difference of any output, relative to its largest value.
         tolerance: the largest error that is accepted. Default: 0.01 in float16 and 0.05 in
             bfloat16; with ``metric(model)``, 1 % of what it gives in float32.
@@ -83,9 +88,10 @@ def tune(
 
     Raises:
         TypeError: an argument of another type; a model that was scripted.
-        ValueError: another name or dtype; a tolerance that the model does not meet even when all
-            of it is in float32; a scope of the model's of another dtype; ``resume`` is a file of
-            another model or call.
+        ValueError: another name, dtype or device type; a tolerance that the model does not meet
+            even when all of it is in float32, or that no set of units meets; a scope of the model's
+            of another dtype; a ``metric(model)`` that does not call the model; parameters that are
+            not initialised yet; ``resume`` is a file of another model or call.
         RuntimeError: what the model raises in float32.
     """
     _check.module("jit_amp.tune", model)
@@ -96,11 +102,22 @@ def tune(
     _check.choice("units", units, _float32.KINDS)
     if dtype not in TOLERANCES:
         raise ValueError(f"dtype: {dtype} is none of torch.float16, torch.bfloat16")
-    _check.instance("device_type", device_type, str, "a device type such as 'cpu' or 'cuda'")
+    _check.device_type("device_type", device_type)
+    _check.instance("seed", seed, int, "a whole number")
+    if budget is not None:
+        _check.instance("budget", budget, (int, float), "a number of seconds")
+        if not budget >= 0:
+            raise ValueError(f"budget: {budget} is not a number of seconds from 0 on")
     if tolerance is not None:
         _check.instance("tolerance", tolerance, (int, float), "a number")
         if not tolerance >= 0:
             raise ValueError(f"tolerance: {tolerance} is not a number from 0 on")
+    for name, each in (*model.named_parameters(), *model.named_buffers()):
+        if nn.parameter.is_lazy(each):
+            raise ValueError(
+                f"jit_amp.tune: {name} of {type(model).__name__} has no shape yet: call the model"
+                " once with an example, which initialises it"
+            )
     run = _Run(model, data, dtype, device_type, metric, units, budget, seed, resume)
     try:
         return run.tuned(tolerance)
@@ -160,11 +177,12 @@ class _Run:
         return {
             "torch": torch.__version__,
             "model": type(self.model).__qualname__,
-            "weights": [_sum(each) for each in state.values()],
-            "data": [_sum(each) for each in inputs],
+            "code or attribute of the model": _identity.of_model(self.model),
+            "weights": [_identity.of_value(each) for each in state.values()],
+            "data": [_identity.of_value(each) for each in inputs],
             "dtype": str(self.dtype),
             "device_type": self.device_type,
-            "metric": self.metric_name,
+            "metric": f"{self.metric_name} {_identity.of_code(self.metric)}",
             "units": self.kind,
             "training": self.model.training,
             "seed": self.seed,
@@ -178,14 +196,14 @@ class _Run:
     @contextlib.contextmanager
     def _undone(self) -> Iterator[None]:
         """The model and the random state are afterwards what they were; seeded inside."""
-        with _kept.random_state(), _state_kept(self.model, weights=self.of_model):
+        with _kept.random_state(), _state.kept(self.model):
             torch.manual_seed(self.seed)
             yield
 
     def _outputs(self) -> list[Any]:
         try:
             with self._undone(), self._recording():
-                return [batch.given_to(self.model) for batch in self.batches]
+                return [_copied(batch.given_to(self.model)) for batch in self.batches]
         except RuntimeError as error:
             if self.records or not torch.is_grad_enabled() or _NO_GRAPH not in str(error):
                 raise
@@ -203,7 +221,7 @@ class _Run:
             errors: list[float] = []
             with self._recording():
                 for batch, reference in zip(self.batches, self.references, strict=True):
-                    error = self.metric(batch.given_to(self.model), reference)
+                    error = self.metric(batch.given_to(self.model), _copied(reference))
                     errors.append(_number(self.metric_name, error))
                     if not errors[-1] < math.inf:
                         break
@@ -249,7 +267,7 @@ class _Run:
             f"{self.metric_name}: at most {tolerance:.3g}; float32 everywhere has"
             f" {self.errors[('',)]:.3g}"
         )
-        del self.errors[("",)]  # by the units' names that is another set
+        self.in_float32 = self.errors.pop(("",))  # by the units' names that is another set
         parts = self._profiled()
         search = Search(parts, self.error, tolerance, self.progress)
         finished = True
@@ -263,7 +281,9 @@ class _Run:
     def _check_float32(self, tolerance: float | None) -> float:
         """Measures float32 everywhere; returns the tolerance."""
         scopes: list[torch.autocast] = []
-        with _float32.scopes_noted(scopes.append), self._undone(), self._in_float32():
+        calls: list[None] = []
+        noting = _noting_calls(self.model, calls)
+        with _float32.scopes_noted(scopes.append), self._undone(), noting, self._in_float32():
             if self.of_model:
                 self.value = _number(self.metric_name, self.metric(self.model))
                 self.evaluations += 1
@@ -277,6 +297,12 @@ class _Run:
                     f"dtype: {self.dtype}, and the model has a scope of its own in"
                     f" {each.fast_dtype}"
                 )
+        if self.around and not calls:
+            raise ValueError(
+                f"metric: {self.metric_name} does not call the model, and autocast is around calls"
+                " of the model itself: write model(x) in the metric, not another method of it, or"
+                " give the model a scope of its own"
+            )
         if self.of_model and not math.isfinite(self.value):
             raise ValueError(f"{self.metric_name}: {self.value} in float32")
         if tolerance is None:
@@ -318,7 +344,7 @@ class _Run:
         self.parts = {part.name: part for part in parts}
         self.units = {unit.name: unit for unit in made}
         self.works = parts[0].works if parts else []
-        self.names = parts[0].names if parts else {}
+        self.reads = parts[0].reads if parts else {}
         self.total = sum(self.works[number] for number in operators)
         return made
 
@@ -329,7 +355,13 @@ class _Run:
     def _result(
         self, search: Search, kept: Sequence[str], tolerance: float, finished: bool
     ) -> Precision:
-        error = self.errors.get(tuple(sorted(kept)), 0.0)
+        error = self.errors.get(tuple(sorted(kept)), math.nan)
+        if finished and not error <= tolerance:
+            raise ValueError(
+                f"tolerance: {tolerance:.3g} is met by no set of {self.kind}s in float32:"
+                f" {self.metric_name} is {error:.3g} with {len(kept)} of {len(self.units)}, and"
+                f" {self.in_float32:.3g} with float32 everywhere"
+            )
         rows = []
         for unit in kept:
             without = tuple(sorted(each for each in kept if each != unit))
@@ -365,6 +397,7 @@ class _Run:
                     math.inf if unit.badness[0] else unit.badness[1],
                     self._why(unit.name),
                     unit.work / limit,
+                    self.parts[unit.name].has_scopes,
                 )
                 for unit in ordered
             ),
@@ -393,8 +426,9 @@ class _Run:
                 names[part.name] = None
                 found[file, line] = names, stays or number in staying
         return tuple(
-            Line(file, line, tuple(names), stays, self.names.get((file, line), ()))
+            Line(file, line, tuple(names), stays, tuple(read.reduced), tuple(read.hidden))
             for (file, line), (names, stays) in sorted(found.items())
+            for read in [self.reads.get((file, line), Read())]
         )
 
 
@@ -411,13 +445,15 @@ def _batches(model: nn.Module, data: Any) -> list[_Batch]:
 
 
 def _batch(model: nn.Module, given: Any) -> _Batch:
-    if isinstance(given, Mapping):
-        return _Batch((), dict(given))
     args = tuple(given) if isinstance(given, (tuple, list)) else (given,)
     try:
         parameters = list(inspect.signature(model.forward).parameters.values())
     except (TypeError, ValueError):
-        return _Batch(args, {})
+        return _Batch((), dict(given)) if isinstance(given, Mapping) else _Batch(args, {})
+    if isinstance(given, Mapping):
+        takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters)
+        names = {each.name for each in parameters}
+        return _Batch((), {k: v for k, v in given.items() if takes_any or k in names})
     if any(each.kind is each.VAR_POSITIONAL for each in parameters):
         return _Batch(args, {})
     by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -431,6 +467,12 @@ def _arguments(metric: Callable[..., Any]) -> int:
         parameters = inspect.signature(metric).parameters.values()
     except (TypeError, ValueError):
         return 2
+    for each in parameters:
+        if each.kind is each.KEYWORD_ONLY and each.default is each.empty:
+            raise TypeError(
+                f"metric: {_check.shown(metric)} needs `{each.name}` by name, and is given (model)"
+                f" or (outputs, reference): give it with functools.partial(metric, {each.name}=...)"
+            )
     required = [
         each
         for each in parameters
@@ -492,6 +534,22 @@ def _apart(a: Any, b: Any) -> float:
     return apart / scale if scale else (math.inf if apart else 0.0)
 
 
+def _noting_calls(model: nn.Module, calls: list[None]) -> contextlib.AbstractContextManager[None]:
+    forward = model.forward
+
+    @functools.wraps(forward)
+    def running_noted(*args: Any, **kwargs: Any) -> Any:
+        calls.append(None)
+        return forward(*args, **kwargs)
+
+    return _float32.replaced_forwards({model: running_noted})
+
+
+def _copied(outputs: Any) -> Any:
+    """Outputs that nobody writes to: neither the model, whose buffers they may be, nor a metric."""
+    return _float32.mapped(outputs, lambda tensor: tensor.detach().clone(), anew=True)
+
+
 def _worst(errors: Sequence[float]) -> float:
     return max((math.inf if math.isnan(each) else each for each in errors), default=0.0)
 
@@ -500,89 +558,7 @@ def _distance(value: float, wanted: float) -> float:
     return abs(value - wanted) if math.isfinite(value) else math.inf
 
 
-# What is kept.
-
 _NO_GRAPH = "does not require grad"  # what autograd says where nothing is recorded
-_OF_MODULES = ("_parameters", "_buffers", "_modules")
-
-
-@contextlib.contextmanager
-def _state_kept(model: nn.Module, weights: bool) -> Iterator[None]:
-    """Buffers and attributes, with `weights` parameters and gradients too, and each module's mode,
-    are afterwards what they were."""
-    state = _State()
-    state.keep(list(model.buffers()))  # those of a scripted submodule too
-    modules = [each for each in model.modules() if not isinstance(each, torch.jit.ScriptModule)]
-    owners = [(vars(module), module._buffers) for module in modules]
-    for attributes, _ in owners:
-        state.keep({k: v for k, v in attributes.items() if k not in _OF_MODULES})
-    before = [(dict(attributes), dict(buffers)) for attributes, buffers in owners]
-    if weights:
-        state.keep(list(model.parameters()))
-    gradients = [each.grad for each in model.parameters()]
-    kept_gradients = [None if each is None else each.clone() for each in gradients]
-    try:
-        if weights:
-            for parameter in model.parameters():
-                parameter.grad = None
-        yield
-    finally:
-        for now, was in zip(owners, before, strict=True):
-            for mapping, kept in zip(now, was, strict=True):
-                mapping.clear()
-                mapping.update(kept)
-        with torch.no_grad():
-            state.bring_back()
-            for parameter, gradient, was_gradient in zip(
-                model.parameters(), gradients, kept_gradients, strict=True
-            ):
-                parameter.grad = gradient
-                if gradient is not None and was_gradient is not None:
-                    gradient.copy_(was_gradient)
-
-
-class _State:
-    """What tensors, lists and dictionaries hold, to bring it back: they stay the same objects."""
-
-    def __init__(self) -> None:
-        self._tensors: list[tuple[Tensor, Tensor]] = []
-        self._lists: list[tuple[list[Any], list[Any]]] = []
-        self._dicts: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
-        self._seen: set[int] = set()
-
-    def keep(self, value: Any) -> None:
-        if id(value) in self._seen and isinstance(value, (list, dict, Tensor)):
-            return
-        self._seen.add(id(value))
-        if isinstance(value, Tensor):
-            self._tensors.append((value, value.detach().clone()))
-        elif isinstance(value, (list, tuple)):
-            if isinstance(value, list):
-                self._lists.append((value, list(value)))
-            for each in value:
-                self.keep(each)
-        elif isinstance(value, dict):
-            self._dicts.append((value, dict(value)))
-            for each in value.values():
-                self.keep(each)
-
-    def bring_back(self) -> None:
-        for items, were in self._lists:
-            items[:] = were
-        for mapping, was in self._dicts:
-            mapping.clear()
-            mapping.update(was)
-        for tensor, values in self._tensors:
-            tensor.copy_(values)
-
-
-def _sum(value: Any) -> str:
-    """A short text that differs where a tensor does."""
-    if not isinstance(value, Tensor):
-        return repr(value)[:100]
-    flat = value.detach().flatten().double().cpu()
-    weighted = (flat * torch.arange(1, flat.numel() + 1, dtype=torch.float64)).sum()
-    return f"{value.dtype} {list(value.shape)} {float(flat.sum()):.17g} {float(weighted):.17g}"
 
 
 class _File:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import dataclasses
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import jit_amp
+from jit_amp import _float32
 
 from ..support import assert_same
 from . import planted
@@ -282,3 +285,141 @@ def test_ignore_amp_with_float32() -> None:
             assert_same(net(x), kept, "a module")
         made = jit_amp.script(net, autocast=torch.autocast("cpu", dtype=torch.bfloat16))
         assert_same(made(x), kept, "a module, scripted")
+
+
+class Named(NamedTuple):
+    h: Tensor
+    n: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    h: Tensor
+
+
+class Output(collections.OrderedDict[str, Tensor]):
+    """As transformers' ModelOutput is one."""
+
+    @property
+    def h(self) -> Tensor:
+        return self["h"]
+
+
+class TakesOne(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+
+    def forward(self, e: Named) -> Tensor:
+        y = self.a(e.h) * 1000.0
+        return torch.mm(y, y.t())
+
+
+class GivesOne(nn.Module):
+    def __init__(self, made: Any) -> None:
+        super().__init__()
+        self.enc, self.dec, self.made = nn.Linear(4, 4), TakesOne(), made
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dec(self.made(self.enc(x)))
+
+
+class GivesNamed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.enc, self.dec = nn.Linear(4, 4), TakesOne()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dec(Named(self.enc(x), 2))
+
+
+@pytest.mark.parametrize("made", [Named, Data, lambda h: Output(h=h), lambda h: Data(Named(h).h)])
+def test_what_holds_tensors_is_cast(made: Any) -> None:
+    net, x = GivesOne(made).eval(), torch.randn(3, 4)
+    found = jit_amp.tune(net, (x * 9,), dtype=F16)
+    assert found.units == ("dec",)
+    with torch.no_grad():
+        expected = found.apply(net)(x)
+        jit_amp.ignore_amp(net.dec, float32=True)
+        with torch.autocast("cpu", dtype=F16):
+            assert_same(net(x), expected, "ignore_amp")
+    assert expected.dtype is F32
+
+
+def test_a_named_tuple_in_a_script_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"dec stays in float32, and its argument `e` is a .*Named,"
+    ):
+        jit_amp.script(GivesNamed(), precision=precision(("dec",)))
+    jit_amp.script(GivesNamed(), precision=precision(("dec.a", "enc")))
+
+
+def test_what_is_cast_is_the_same_object_where_nothing_is() -> None:
+    given = [torch.ones(1), {"a": (torch.ones(2, dtype=BF16), 3)}, Output(h=torch.ones(2))]
+    made = _float32.widened(given)
+    assert made is not given and made[0] is given[0] and made[2] is given[2]
+    assert made[1]["a"][0].dtype is F32 and given[1]["a"][0].dtype is BF16
+    assert _float32.widened(made) is made
+
+
+class Pair(tuple[Tensor, Tensor]):
+    """Its constructor takes no iterable."""
+
+    def __new__(cls, a: Tensor, b: Tensor) -> Pair:
+        made = super().__new__(cls, (a, b))
+        made.name = "a pair"
+        return made
+
+    name: str
+
+
+def test_tuples_keep_their_class() -> None:
+    x = torch.ones(2, dtype=BF16)
+    pair = _float32.widened(Pair(x, x))
+    assert type(pair) is Pair and pair[1].dtype is F32 and pair.name == "a pair"
+    largest = _float32.widened(x.max(0))
+    assert type(largest) is type(x.max(0)) and largest.values.dtype is F32
+    packed = nn.utils.rnn.pack_sequence([x])
+    made = _float32.widened(packed)
+    assert type(made) is type(packed) and made.data.dtype is F32
+    copied = _float32.mapped((x.shape, Pair(x, x)), torch.clone, anew=True)
+    assert copied[0] == x.shape and copied[1][0] is not x
+
+
+def test_the_second_name_of_a_shared_module() -> None:
+    net, x = Net().eval(), torch.randn(3, 4)
+    net.second = net.inner
+    with torch.no_grad():
+        expected = precision(("inner",)).apply(net)(x)
+        assert_same(precision(("second",)).apply(net)(x), expected, "by its second name")
+
+
+class AsksForTheDtype(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.l = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.l(x)
+        out = torch.zeros(4, 4, dtype=h.dtype)  # kept
+        out.copy_(torch.mm(h, h.T))  # kept
+        return out + self.dot(h)  # kept
+
+    def dot(self, h: Tensor) -> Tensor:
+        y = torch.mm(h, h.t())
+        return torch.mm(y, y)
+
+
+def test_what_a_kept_line_asks_and_calls() -> None:
+    """A dtype is what it is, and what the line calls stays in float32 too."""
+    net, x = AsksForTheDtype().eval(), torch.randn(4, 8)
+    source = Path(__file__).read_text().splitlines()
+    kept = [f"test_apply.py:{i}" for i, line in enumerate(source, 1) if line.endswith("# kept")]
+    chosen = precision(tuple(kept), "float16", kind="line")
+    with torch.no_grad():
+        expected = chosen.apply(net)(x)
+        h = nn.functional.linear(x.half(), net.l.weight.half(), net.l.bias.half()).float()
+        y = torch.mm(h, h.t())
+        assert torch.equal(expected, y.half() + torch.mm(y, y))
+        assert_same(jit_amp.script(net, precision=chosen)(x), expected, "script")
+        assert_same(jit_amp.trace(net, (x,), precision=chosen)(x), expected, "trace")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import dataclasses
 import itertools
 import json
 import math
+import random
+import types
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import Tensor, nn
@@ -18,6 +22,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import jit_amp
 from jit_amp import _tune
 
+from ..support import assert_same
 from . import planted
 
 F16, BF16 = torch.float16, torch.bfloat16
@@ -49,31 +54,28 @@ def test_the_same_twice(model: nn.Module) -> None:
 @pytest.mark.parametrize("after", [1, 3, 6])
 def test_interrupted_and_resumed(model: nn.Module, tmp_path: Path, after: int) -> None:
     model = planted.Transformer([300.0, 1.0, 300.0]).eval()
-    count = itertools.count(1)
+    counts, last = [0], [0]  # a metric of other code would be another one
 
-    def interrupting(outputs: Tensor, reference: Tensor) -> float:
-        if next(count) == after + 1:
+    def error(outputs: Tensor, reference: Tensor) -> float:
+        counts[0] += 1
+        if counts[0] == last[0]:
             raise KeyboardInterrupt
         return _tune.relative_error(outputs, reference)
 
-    def going_on(outputs: Tensor, reference: Tensor) -> float:
-        next(count)
-        return _tune.relative_error(outputs, reference)
+    def evaluations(**given: Any) -> tuple[jit_amp.Precision, int]:
+        counts[0] = 0
+        given = {"dtype": F16, "tolerance": 0.01, "metric": error} | given
+        return jit_amp.tune(model, (X,), **given), counts[0]
 
-    for each in interrupting, going_on:
-        each.__qualname__ = "error"
     file = tmp_path / "measured.json"
-    given: dict[str, Any] = {"dtype": F16, "tolerance": 0.01}
-    whole = jit_amp.tune(model, (X,), metric=going_on, **given)
-    count = itertools.count(1)
+    whole, _ = evaluations()
+    last[0] = after + 1
     with pytest.raises(KeyboardInterrupt):
-        jit_amp.tune(model, (X,), metric=interrupting, resume=file, **given)
-    count = itertools.count(1)
-    assert jit_amp.tune(model, (X,), metric=going_on, resume=file, **given) == whole
-    assert next(count) == whole.evaluations - after + 2  # float32 is measured again
-    count = itertools.count(1)
-    assert jit_amp.tune(model, (X,), metric=going_on, resume=file, **given) == whole
-    assert next(count) == 2
+        evaluations(resume=file)
+    last[0] = 0
+    # float32 is measured again
+    assert evaluations(resume=file) == (whole, whole.evaluations - after + 1)
+    assert evaluations(resume=file) == (whole, 1)
 
 
 def test_a_file_of_something_else(model: nn.Module, tmp_path: Path) -> None:
@@ -139,6 +141,7 @@ def test_data(model: nn.Module) -> None:
         [(X,), (X,)],
         {"x": X},
         [{"x": X}],
+        [{"labels": labels, "x": X}],
         DataLoader(TensorDataset(X, labels), batch_size=1),
         ((X, labels) for _ in range(2)),
     ):
@@ -289,6 +292,13 @@ def test_the_text(model: nn.Module) -> None:
         ({"metric": 3}, TypeError, "metric: 3 is not"),
         ({"metric": lambda a, b, c: 0.0}, TypeError, "takes 3 arguments"),
         ({"metric": lambda a, b: "x"}, TypeError, "gave 'x', which is no number"),
+        ({"metric": lambda a, b, *, by: 0.0}, TypeError, "needs `by` by name"),
+        ({"budget": "x"}, TypeError, "budget: 'x' is not a number of seconds"),
+        ({"budget": math.nan}, ValueError, "budget: nan is not"),
+        ({"seed": "a"}, TypeError, "seed: 'a' is not a whole number"),
+        ({"device_type": "gpu"}, ValueError, "device_type: 'gpu' is no device type"),
+        ({"device_type": 3}, TypeError, "device_type: 3 is not"),
+        ({"model": nn.LazyLinear(4)}, ValueError, "weight of LazyLinear has no shape yet"),
     ],
 )
 def test_wrong_arguments(model: nn.Module, given: Any, error: Any, text: str) -> None:
@@ -390,3 +400,194 @@ def test_a_shared_module_stays_float32_by_all_its_names() -> None:
         for _ in range(3):
             for a, b in zip(jit_amp.script(model, precision=found)(x), expected, strict=True):
                 assert a.dtype == b.dtype == torch.float32 and torch.equal(a, b)
+
+
+class Squared(nn.Module):
+    """Its square is out of float16's range."""
+
+    def __init__(self, scale: float = 300.0) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.l, self.scale = nn.Linear(16, 16), scale
+        self.register_buffer("out", torch.zeros(6, 6))
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"y": self.square(x)}
+
+    def square(self, x: Tensor) -> Tensor:
+        y = self.l(x) * self.scale
+        return y @ y.t()
+
+
+class GivesItsBuffer(Squared):
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        return self.out.copy_(self.square(x))
+
+
+def test_a_model_that_gives_its_buffer() -> None:
+    """It is not compared with itself, nor the first batch with the last."""
+    found = jit_amp.tune(GivesItsBuffer(), [(X[0],), (X[1],)], dtype=F16)
+    assert found.units == ("",) and found.error_plain == math.inf
+
+
+def test_a_metric_that_writes_to_the_reference() -> None:
+    def metric(outputs: dict[str, Tensor], reference: dict[str, Tensor]) -> Tensor:
+        outputs["y"] -= reference["y"]
+        return outputs["y"].abs_().max() / reference.pop("y").abs_().max().fill_(1e6)
+
+    found = jit_amp.tune(Squared(), (X[0],), dtype=F16, metric=metric, tolerance=1e-3)
+    assert found.units == ("",) and found.error < 1e-3
+
+
+def test_no_set_of_units_meets_the_tolerance() -> None:
+    """What is written in place stays in its dtype, whatever line does it."""
+
+    class InPlace(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            z = torch.zeros(6, 6, dtype=F16)
+            z += torch.mm(x, x.t()) * 1e4
+            return z
+
+    with pytest.raises(ValueError, match=r"tolerance: .* is met by no set of lines in float32"):
+        jit_amp.tune(InPlaceAfter(InPlace()), (X[0],), dtype=F16, units="line", tolerance=1e-7)
+
+
+class InPlaceAfter(nn.Module):
+    """In float32 everywhere there is no float16."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.is_autocast_enabled("cpu"):
+            return self.inner(x)
+        return torch.mm(x, x.t()) * 1e4
+
+
+def test_at_the_budget_nothing_is_said_of_what_was_not_measured(model: nn.Module) -> None:
+    found = jit_amp.tune(model, (X,), dtype=F16, budget=0.0)
+    assert math.isnan(found.error) and "relative error: not measured, tolerance" in str(found)
+    assert math.isnan(jit_amp.Precision.from_json(found.to_json()).error)
+
+
+class Holder:
+    __slots__ = ("n",)
+
+    def __init__(self) -> None:
+        self.n = 0
+
+
+class Holding(nn.Module):
+    """Its state is in all that can hold some, and each call changes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.l, self.code = nn.Linear(4, 4), nn.Parameter(torch.ones(4), requires_grad=False)
+        self.cache, self.slots = types.SimpleNamespace(n=0, k=[], inner=Holder()), Holder()
+        self.past, self.seen = collections.deque(maxlen=3), {1}
+        self.by_name = collections.OrderedDict(a=torch.zeros(4))
+        self.generator, self.python = torch.Generator().manual_seed(1), random.Random(1)
+        self.numpy, self.array = numpy.random.default_rng(1), numpy.zeros(3)
+        self.hidden = [nn.BatchNorm1d(4)]
+        self.register_buffer("wide", torch.zeros(1).expand(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.hidden[0](self.l(x))
+        self.code.data.mul_(0.9).add_(y.float().mean(0), alpha=0.1)
+        self.cache.n += 1
+        self.cache.k.append(y.float())
+        self.slots.n += 1
+        self.cache.inner.n += 1
+        self.past.append(1)
+        self.seen.add(len(self.cache.k) + 1)
+        self.by_name["a"] += 1
+        self.by_name[f"b{self.cache.n}"] = y
+        self.array += 1
+        y = y * self.code + torch.rand(4, generator=self.generator) + self.slots.n
+        y = y + self.python.random() + float(self.numpy.random()) + self.by_name["a"]
+        return y + torch.stack(self.cache.k).mean(0) + len(self.past) + float(self.array.sum())
+
+    def state(self) -> list[Any]:
+        return [
+            {name: each.clone() for name, each in self.state_dict().items()},
+            [self.cache.n, list(self.cache.k), self.slots.n, self.cache.inner.n],
+            [list(self.past), set(self.seen)],
+            {name: each.clone() for name, each in self.by_name.items()},
+            [self.generator.get_state(), self.python.getstate(), self.numpy.bit_generator.state],
+            [self.array.tolist(), self.hidden[0].running_mean.clone()],
+        ]
+
+
+@pytest.mark.parametrize("metric", [None, lambda model: model(torch.ones(2, 4)).float().sum()])
+def test_all_state_is_brought_back(metric: Any) -> None:
+    model = Holding()
+    before, held = model.state(), [model.past, model.by_name, model.cache, model.code.data_ptr()]
+    jit_amp.tune(model, [(torch.randn(2, 4),)], dtype=BF16, metric=metric, tolerance=1.0)
+    assert_same(model.state(), before, "state")
+    now = [model.past, model.by_name, model.cache, model.code.data_ptr()]
+    assert all(a is b for a, b in zip(now[:3], held[:3], strict=True)) and now[3] == held[3]
+
+
+def test_what_a_metric_does_to_the_model_is_undone() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    weight, before = model[0].weight, model[0].weight.detach().clone()
+    places = [each.data_ptr() for each in model.parameters()]
+
+    def metric(_: nn.Module) -> Tensor:
+        model[0].requires_grad_(False)
+        loss = model(torch.ones(2, 4)).float().square().mean()
+        model.double()
+        return loss
+
+    jit_amp.tune(model, None, dtype=BF16, metric=metric)
+    assert model[0].weight is weight and weight.requires_grad and torch.equal(weight, before)
+    assert [each.data_ptr() for each in model.parameters()] == places
+
+
+def test_a_loader_does_not_move_the_random_state() -> None:
+    model = nn.Linear(4, 2)
+    loader = DataLoader(TensorDataset(torch.randn(4, 4)), 2, shuffle=True)
+    state = torch.get_rng_state()
+    jit_amp.tune(model, loader, dtype=BF16)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_hooks_of_the_model_run_under_autocast() -> None:
+    model = nn.Sequential(nn.Linear(8, 8))
+    model.register_forward_hook(lambda module, given, result: torch.mm(result, torch.ones(8, 8)))
+    x = torch.randn(2, 8)
+    with torch.no_grad():
+        with torch.autocast("cpu", dtype=BF16):
+            expected = model(x)
+        found = jit_amp.tune(model, (x,), dtype=BF16, tolerance=1.0)
+        assert found.units == () and torch.equal(found.apply(model)(x), expected)
+    assert not {"forward", "_call_impl"} & set(vars(model))
+
+
+def test_a_metric_that_does_not_call_the_model() -> None:
+    def loss(model: Squared) -> Tensor:
+        return model.square(X[0]).sum()
+
+    with pytest.raises(ValueError, match=r"loss does not call the model, and autocast is around"):
+        jit_amp.tune(Squared(), (X[0],), dtype=F16, metric=loss)
+
+
+def test_a_file_of_other_code(tmp_path: Path) -> None:
+    file = tmp_path / "measured.json"
+
+    def tuned(model: nn.Module, metric: Any) -> None:
+        jit_amp.tune(model, (X[0],), dtype=F16, metric=metric, tolerance=1e-2, resume=file)
+
+    def metric(power: float) -> Any:
+        return lambda a, b: (a["y"] / b["y"] - 1).abs().max() ** power
+
+    tuned(Squared(), metric(1.0))
+    tuned(Squared(), metric(1.0))
+    for other in metric(2.0), lambda a, b: 0.0:
+        with pytest.raises(ValueError, match="was measured with another metric"):
+            tuned(Squared(), other)
+    with pytest.raises(
+        ValueError, match="was measured with another code or attribute of the model"
+    ):
+        tuned(Squared(299.0), metric(1.0))

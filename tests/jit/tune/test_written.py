@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import jit_amp
 from jit_amp.__main__ import main
@@ -111,6 +113,153 @@ def test_the_diff(units: str, name: str, tmp_path: Path) -> None:
     else:
         assert torch.equal(made, expected)
     assert jit_amp.tune(net, (x,), dtype=torch.bfloat16).to_code(net) == ""
+
+
+HEAD = """import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.a = nn.Linear(8, 8)
+
+    def forward(self, x):
+        h = self.a(x) * 300
+"""
+WRITTEN = {
+    "an attribute": ("line", "self.h = h\n[y = torch.mm(self.h, self.h.t())\nreturn y / 1e6"),
+    "a subscript": ("line", "hs = [h]\n[y = torch.mm(hs[0], hs[-1].t())\nreturn y / 1e6"),
+    "a dtype": ("line", "[y = torch.mm(h, h.T).div(1e6).to(h.dtype)\nreturn y"),
+    "a comprehension": (
+        "line",
+        "[y = [torch.mm(each, each.t()) for each in (h,)]\nreturn y[0] / 1e6",
+    ),
+    "a text": ("line", '[y, t = torch.mm(h, h.t()), """a\nb"""\nreturn y / 1e6 + t.count(" ")'),
+    "what is written to": (
+        "line",
+        "o = torch.zeros(4, 4)\n[o[:] = torch.mm(h, h.t())\nreturn o / 1e6",
+    ),
+    "a method": (
+        "line",
+        "[return self.dot(h) * 1e-6\n\ndef dot(self, q):\n    return torch.mm(q, q.t())",
+    ),
+    "the function of a comprehension": (
+        "function",
+        "ys = [torch.mm(h, h.t()) for _ in range(2)]\nreturn ys[0] / 1e6",
+    ),
+    "a static method": (
+        "function",
+        "return self.dot(h) / 1e6\n\n@staticmethod\ndef dot(q):\n    return torch.mm(q, q.t())",
+    ),
+    "a property": (
+        "function",
+        "self.q = h\nreturn self.dot / 1e6\n\n@property\ndef dot(self):\n"
+        "    return torch.mm(self.q, self.q.t())",
+    ),
+}
+REFUSED = {
+    "while": (
+        "n = 0\n[while torch.mm(h, h.t()).isfinite().all() and n < 3:\n    h, n = h / 2, n + 1\n"
+        "return h",
+        "is the head of `while`",
+    ),
+    "elif": (
+        "y = h\nif x.dim() == 3:\n    y = h\n[elif torch.mm(h, h.t()).isfinite().all():\n"
+        "    y = h * 2\nreturn y",
+        "is the head of `elif`",
+    ),
+    "if": ("y = h\n[if x.dim() == 2: y = torch.mm(h, h.t())\nreturn y / 1e6", "shares its line"),
+    "semicolon": ("[y = torch.mm(h, h.t()).float(); z = y / 1e6\nreturn z", "shares its line"),
+    "lambda": ("[f = lambda q: torch.mm(q, q.t())\nreturn f(h) / 1e6", "has a lambda in it"),
+    "a list": ("hs = [h, h.t()]\n[y = torch.mm(*hs)\nreturn y / 1e6", "reads `hs`"),
+    "a property": (
+        "self.h = h\n[y = torch.mm(self.q, self.q.t())\nreturn y / 1e6\n\n@property\n"
+        "def q(self):\n    return self.h",
+        "reads `self.q`",
+    ),
+    "a cast": ("[y = torch.mm(h.half(), h.t().half())\nreturn y / 1e6", r"casts with `h.half\(\)`"),
+    "out": (
+        "o = torch.zeros(4, 4)\n[torch.add(torch.mm(h, h.t()), 1.0, out=o)\nreturn o / 1e6",
+        "writes with `out=`",
+    ),
+}
+
+
+def kept_at(code: str, name: str, kind: str) -> tuple[Any, Any, Tensor]:
+    """A model with this code in its forward, and what keeps the line that begins with a bracket."""
+    lines = code.splitlines()
+    body = "".join(f"        {each.removeprefix('[')}\n" for each in lines)
+    is_def = [each.startswith(("@", "def")) for each in lines]
+    if any(is_def):  # a method
+        at = is_def.index(True)
+        body = "".join(f"        {each.removeprefix('[')}\n" for each in lines[:at])
+        body += "".join(f"    {each}\n" for each in lines[at:])
+    Path(f"{name}_.py").write_text(HEAD + body)
+    net = importlib.import_module(f"{name}_").Net().eval()
+    torch.manual_seed(1)
+    x = torch.randn(4, 8) * 4
+    found = jit_amp.tune(net, (x,), dtype=torch.float16, units=kind)
+    if kind == "line":
+        number = HEAD.count("\n") + 1 + [each[:1] for each in lines].index("[")
+        found = dataclasses.replace(found, units=(f"{name}_.py:{number}",))
+    return net, found, x
+
+
+@pytest.mark.parametrize("case", [*WRITTEN])
+def test_what_is_written_does_the_same(case: str, name: str) -> None:
+    kind, code = WRITTEN[case]
+    net, found, x = kept_at(code, name, kind)
+    with torch.no_grad():
+        expected = found.apply(net)(x)
+    assert expected.isfinite().all()
+    subprocess.run(["patch", "-p0"], input=found.to_code(net), text=True, check=True)
+    Path(f"{name}_.py").rename(f"{name}_changed.py")
+    changed = importlib.import_module(f"{name}_changed").Net().eval()
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.float16):
+        made = changed(x)
+    assert made.dtype == expected.dtype and torch.equal(made, expected)
+
+
+@pytest.mark.parametrize("case", [*REFUSED])
+def test_what_cannot_be_written(case: str, name: str) -> None:
+    code, why = REFUSED[case]
+    net, found, _ = kept_at(code, name, "line")
+    with pytest.raises(ValueError, match=rf"to_code: {name}_.py:\d+ {why}"):
+        found.to_code(net)
+
+
+def test_an_init_that_cannot_be_written_in(name: str) -> None:
+    Path(f"{name}_.py").write_text(
+        "from torch import nn\n\n\nclass Net(nn.Module):\n"
+        "    def __init__(self): super().__init__(); self.a = nn.Linear(8, 8)\n\n"
+        "    def forward(self, x): return self.a(x)\n"
+    )
+    net = importlib.import_module(f"{name}_").Net()
+    found = jit_amp.tune(net, (torch.full((2, 8), 1e9),), dtype=torch.float16)
+    assert found.units == ("a",)
+    with pytest.raises(ValueError, match="the __init__ of Net is one line"):
+        found.to_code(net)
+
+
+@pytest.mark.parametrize("kind", ["module", "function", "line"])
+def test_scopes_in_what_stays_are_not_written(kind: str, name: str) -> None:
+    """ignore_amp and a disabled scope leave scopes inside on; apply does not."""
+    Path(f"{name}_.py").write_text(
+        "import torch\nfrom torch import nn\n\n\nclass Net(nn.Module):\n"
+        "    def forward(self, x):\n        return self.dot(x * 1.0) * 1.0\n\n"
+        "    def dot(self, h):\n        with torch.autocast('cpu', dtype=torch.float16):\n"
+        "            return torch.mm(h, h.t()) + 1\n"
+    )
+    net = importlib.import_module(f"{name}_").Net()
+    found = jit_amp.tune(net, (torch.full((2, 2), 300.0),), dtype=torch.float16, units=kind)
+    assert len(found.units) == 1 and not found.around
+    if kind == "line":
+        assert found.to_code(net)
+        found = dataclasses.replace(found, units=(f"{name}_.py:7",))
+    with pytest.raises(ValueError, match=r"to_code: .* has scopes of its own"):
+        found.to_code(net)
 
 
 def test_a_diff_of_nothing_to_write_in() -> None:
