@@ -150,9 +150,25 @@ bool gives_tensors(const Node* node) {
                      [](const Value* value) { return Casts().of(value->type()).has_value(); });
 }
 
+// Whether something writes to the result of the node, which is a view, or to a view of that: a cast
+// in front of it would be written to instead.
+bool is_written_view(const Node* node) {
+  const c10::FunctionSchema* schema = node->maybeSchema();
+  const auto* alias =
+      schema && schema->returns().size() == 1 ? schema->returns()[0].alias_info() : nullptr;
+  if (!alias || alias->isWrite()) {
+    return false;
+  }
+  const auto& uses = node->output()->uses();
+  return std::any_of(uses.begin(), uses.end(), [](const Use& use) {
+    return use.offset == 0 && (is_write(use.user) || is_written_view(use.user));
+  });
+}
+
 bool is_of_lines(const Node* node, const std::vector<Lines>& lines) {
   const bool is_call = node->kind() == prim::CallMethod || node->kind() == prim::CallFunction;
-  const bool is_operator = node->kind().is_aten() && gives_tensors(node) && !is_write(node);
+  const bool is_operator =
+      node->kind().is_aten() && gives_tensors(node) && !is_write(node) && !is_written_view(node);
   return (is_operator || (is_call && !is_autocast_class(node->input(0)->type()))) &&
          is_in(node, lines);
 }
