@@ -423,3 +423,28 @@ def test_what_a_kept_line_asks_and_calls() -> None:
         assert torch.equal(expected, y.half() + torch.mm(y, y))
         assert_same(jit_amp.script(net, precision=chosen)(x), expected, "script")
         assert_same(jit_amp.trace(net, (x,), precision=chosen)(x), expected, "trace")
+
+
+class WritesToParts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.l = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        h = self.l(x)
+        out = torch.zeros(4, 4, dtype=h.dtype)
+        out[:] = torch.mm(h, h.t())  # of parts
+        h[0].view(2, 4)[1].mul_(2)  # of parts
+        return out, h
+
+
+def test_what_a_kept_line_writes_to_a_part_is_written() -> None:
+    net, x = WritesToParts().eval(), torch.randn(4, 8)
+    source = Path(__file__).read_text().splitlines()
+    kept = [f"test_apply.py:{i}" for i, line in enumerate(source, 1) if line.endswith("# of parts")]
+    chosen = precision(tuple(kept), "float16", kind="line")
+    with torch.no_grad():
+        h = nn.functional.linear(x.half(), net.l.weight.half(), net.l.bias.half())
+        out = torch.mm(h.float(), h.float().t()).half()
+        h[0, 4:] *= 2
+        assert_same(jit_amp.script(net, precision=chosen)(x), (out, h), "script")
