@@ -1,4 +1,4 @@
-"""lightning: modules with LightningModule.to_torchscript()."""
+"""lightning: modules with LightningModule.to_torchscript(), and a training step, traced."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import lightning
 import torch
 from catalog import Calls, Model
 from torch import Tensor, nn
-from ways import Args, ToTorchScript
+from ways import Args, ToTorchScript, Trace
 
 
 class _Autoencoder(lightning.LightningModule):
@@ -101,6 +101,17 @@ class _Within(lightning.LightningModule):
         return self.first(x) + self.second(x * 2)
 
 
+class _Step(nn.Module):
+    """What a Trainer calls in each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module = _Autoencoder()
+
+    def forward(self, batch: Tensor) -> Tensor:
+        return self.module.training_step(batch, 0)
+
+
 def _images(count: int) -> Args:
     return (torch.rand(count, 28 * 28),)
 
@@ -131,3 +142,5 @@ def models() -> Iterator[Model]:
                 "lightning", f"{name}, {method}", "lightning", build,
                 lambda _, calls=calls: [calls], ToTorchScript(lightning.LightningModule, method),
             )  # fmt: skip
+    calls = Calls(_images(3), (_images(4),))
+    yield Model("lightning", "training step", "lightning", _Step, lambda _: [calls], Trace())
