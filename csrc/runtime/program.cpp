@@ -17,6 +17,7 @@
 #include "core/dialect.h"
 #include "core/error.h"
 #include "core/graphs.h"
+#include "core/ignored.h"
 #include "core/verify.h"
 #include "passes/lowering/enter_scopes.h"
 #include "pipelines/script.h"
@@ -351,6 +352,7 @@ void Program::run(Stack& stack, size_t inputs) {
   bool records = is_mapped ||
                  (with_gradients && std::any_of(arguments.begin(), arguments.end(), requires_grad));
   auto self = self_of(stack, inputs);
+  const uint64_t version = ignored_version();
   Lowered lowered;
   if (!records) {
     lowered = of_kind(self, kind_of(ambient));
@@ -364,6 +366,9 @@ void Program::run(Stack& stack, size_t inputs) {
   std::optional<Stack> expected;
   if (lowered.is_unchecked && may_enter) {
     expected = reference(lowered, arguments.vec());
+    if (ignored_version() != version) {  // another thread has had something heed autocast, or not
+      expected.reset();
+    }
   }
   std::optional<Unwinding> scopes;
   std::optional<Suspended> off;
