@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -196,17 +196,23 @@ class Interpreter:
         self._cast_of: dict[int, tuple[Tensor, Tensor]] = {}
         self._used: set[str] = set()
         self._recast: set[str] = set()
-        self.left = {}
+        self._left_by.clear()
         self.holder.begin()
         values = [Submodule("")] if self.holder.module is not None else []
         frame: Frame = dict(zip(self.code.parameters, [*values, *arguments], strict=True))
         results = self._run(self.code, frame)
         for path, (value, before) in self._kept.items():
-            if not _is_same(pytree.tree_flatten(value), before):  # a list that has grown
+            # A list that has grown, or an object that has changed.
+            is_other = not _is_same(pytree.tree_flatten(value), before)
+            if path in self.found:
+                is_other |= without_tensors(value) != without_tensors(self.found[path])
+            if is_other:
                 _C.refuse_export(self._read[path], 503, [path])
-        for each in pytree.tree_leaves(results):
-            if (old := self._old.get(id(each))) and old[1] in self._recast:
-                _C.refuse_export(self._read[old[1]], 503, [old[1]])
+        for path, step in self._left_by.items():
+            if without_tensors(self._written[path]) is None:  # by now
+                self._refuse(step, 503, [path])
+        self.left = {path: copy.deepcopy(self._written[path]) for path in self._left_by}
+        self._use(pytree.tree_leaves(results))
         result = results[0] if len(results) == 1 else tuple(results)
         return self.holder.end(self._forced(result) if isinstance(result, Truth) else result)
 
@@ -341,17 +347,19 @@ class Interpreter:
         """An attribute may be replaced by itself in another dtype or on another device, as models
         do with anchors that they keep, where nothing else is done with what it was: a second call
         finds what the first has left, and comes to the same."""
-        taken = [x for x in pytree.tree_leaves(operands) if id(x) in self._old]
         kind = step.node.kind()
-        if not taken or kind in _HANDS_ON:
-            return
-        if kind == "aten::to" and taken == [operands[0]]:
+        taken = [x for x in pytree.tree_leaves(operands) if id(x) in self._old]
+        if kind == "aten::to" and len(taken) == 1 and taken[0] is operands[0]:
             self._cast_of[id(made)] = made, operands[0]
-            return
-        for path in {self._old[id(x)][1] for x in taken}:
+        elif kind not in _HANDS_ON:
+            self._use(taken)
+
+    def _use(self, values: Iterable[Any]) -> None:
+        """Notes what is done with the old values of attributes."""
+        for path in {self._old[id(x)][1] for x in values if id(x) in self._old}:
             self._used.add(path)
             if path in self._recast:
-                self._refuse(step, 503, [path])
+                _C.refuse_export(self._read[path], 503, [path])
 
     def _is_cast(self, value: Any, path: str) -> bool:
         """Whether a value for an attribute is what it was, in another dtype."""
@@ -377,8 +385,15 @@ class Interpreter:
             self._numbers = {
                 key: pair for key, pair in self._numbers.items() if _storage(pair[0]) not in written
             }
-        compute = OF_WHOLE_NUMBERS.get(step.node.kind().removesuffix("_"))
-        if compute is None or not isinstance(made, Tensor) or made.dtype is not torch.int64:
+        kind = step.node.kind()
+        compute = OF_WHOLE_NUMBERS.get(kind.removesuffix("_"))
+        is_out = step.writes and not kind.endswith("_")  # given a tensor to write to besides
+        if (
+            compute is None
+            or is_out
+            or not isinstance(made, Tensor)
+            or made.dtype is not torch.int64
+        ):
             return
         number = compute(*numbers)
         if type(number) in (int, SymInt):
@@ -508,7 +523,6 @@ class Interpreter:
                 value = _settled(value)
                 if without_tensors(value) is not None:
                     self._left_by[path] = step
-                    self.left[path] = copy.deepcopy(value)
                     self._written[path] = value
                     return
             if path in self._read or self.holder.is_tensor(path):
@@ -844,7 +858,9 @@ class Interpreter:
                     outer[inner.outputs[0]] = inner.run(
                         frame, *(outer[number] for number in inner.inputs)
                     )
-        return Closed(list(outer), *pytree.tree_flatten(outer))
+        closed = Closed(list(outer), *pytree.tree_flatten(outer))
+        self._use(closed.leaves)  # other tensors stand for them in the blocks
+        return closed
 
     def _run_closed(
         self,

@@ -223,6 +223,61 @@ class Alternating(WarnsOnce):
         return y
 
 
+@torch.jit.script
+class Tally:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def up(self) -> int:
+        self.calls += 1
+        return self.calls
+
+
+class Tallied(nn.Module):
+    """Its object is made by the first call, and changes in the later ones too."""
+
+    __annotations__ = {"tally": Optional[Tally]}  # noqa: UP045
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tally = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        tally = self.tally
+        if tally is None:
+            tally = Tally()
+            self.tally = tally
+        return x * 3 if tally.up() > 2 else x
+
+
+class LikeItsOwn(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.like = [torch.rand(3).bfloat16()]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.to(self.like[0])
+
+
+class Given(nn.Module):
+    """A size is what another operator writes to."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, more = x.size(0), x.size(0)
+        return x.new_zeros(torch.add(rows, 2, out=more) if torch.jit.is_tracing() else rows + 2)
+
+
+def test_a_list_of_tensors_that_only_tells_a_dtype() -> None:
+    model, x = LikeItsOwn(), torch.rand(2, 4)
+    assert_same(jit_amp.export(model, (x,)).module()(x), model(x), "result")
+
+
+def test_a_size_that_is_written_by_out() -> None:
+    model, x = Given(), torch.rand(2, 4)
+    program = jit_amp.export(jit_amp.trace(model, x, check_trace=False), (x,)).module()
+    assert_same(program(x), model(x), "result")
+
+
 def test_state_that_a_second_call_finds_and_does_the_same() -> None:
     model, x = WarnsOnce().eval(), torch.rand(2, 4)
     program = jit_amp.export(model, (x,)).module()
@@ -235,8 +290,10 @@ def test_state_that_a_second_call_finds_and_does_the_same() -> None:
         assert_same(program(each), anchors(each), "anchors")
 
 
-@pytest.mark.parametrize("model", [Reused(), Alternating()], ids=lambda each: type(each).__name__)
-def test_state_that_makes_the_second_call_another_is_refused(model: nn.Module) -> None:
+@pytest.mark.parametrize(
+    "model", [Reused(), Alternating(), Tallied()], ids=lambda each: type(each).__name__
+)
+def test_state_that_makes_a_later_call_another_is_refused(model: nn.Module) -> None:
     with pytest.raises(jit_amp.AutocastError, match="JA503"):
         jit_amp.export(model.eval(), (torch.rand(2, 4),))
 
