@@ -91,17 +91,19 @@ class Copier:
             Exception: of any class, where something in it cannot be copied.
         """
         made = self._of(value)
-        while self._empty:
-            self._fill(*self._empty.pop())
+        self._fill_functions()
         return made
 
     def of_or_itself(self, value: Any, name: str) -> Any:
         """The copy of a value, or itself: then ``warnings`` say so, and ``shared`` has what is to
         be put back."""
         made = self._of_or_itself(value, name)
+        self._fill_functions()
+        return made
+
+    def _fill_functions(self) -> None:
         while self._empty:
             self._fill(*self._empty.pop())
-        return made
 
     def _of_or_itself(self, value: Any, name: str) -> Any:
         try:

@@ -394,6 +394,12 @@ def test_the_second_name_of_a_shared_module() -> None:
         assert_same(precision(("second",)).apply(net)(x), expected, "by its second name")
 
 
+def lines(mark: str) -> tuple[str, ...]:
+    """The lines of this file that end so."""
+    source = enumerate(Path(__file__).read_text().splitlines(), 1)
+    return tuple(f"test_apply.py:{i}" for i, line in source if line.endswith(mark))
+
+
 class AsksForTheDtype(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -413,9 +419,7 @@ class AsksForTheDtype(nn.Module):
 def test_what_a_kept_line_asks_and_calls() -> None:
     """A dtype is what it is, and what the line calls stays in float32 too."""
     net, x = AsksForTheDtype().eval(), torch.randn(4, 8)
-    source = Path(__file__).read_text().splitlines()
-    kept = [f"test_apply.py:{i}" for i, line in enumerate(source, 1) if line.endswith("# kept")]
-    chosen = precision(tuple(kept), "float16", kind="line")
+    chosen = precision(lines("# kept"), "float16", kind="line")
     with torch.no_grad():
         expected = chosen.apply(net)(x)
         h = nn.functional.linear(x.half(), net.l.weight.half(), net.l.bias.half()).float()
@@ -440,9 +444,7 @@ class WritesToParts(nn.Module):
 
 def test_what_a_kept_line_writes_to_a_part_is_written() -> None:
     net, x = WritesToParts().eval(), torch.randn(4, 8)
-    source = Path(__file__).read_text().splitlines()
-    kept = [f"test_apply.py:{i}" for i, line in enumerate(source, 1) if line.endswith("# of parts")]
-    chosen = precision(tuple(kept), "float16", kind="line")
+    chosen = precision(lines("# of parts"), "float16", kind="line")
     with torch.no_grad():
         h = nn.functional.linear(x.half(), net.l.weight.half(), net.l.bias.half())
         out = torch.mm(h.float(), h.float().t()).half()
