@@ -84,6 +84,17 @@ class ToTorchScript(Own):
         return declared(model, plain, example, self.base)
 
 
+class ByName(nn.Module):
+    """Takes by position what a model takes by name; `fixed` are arguments of every call."""
+
+    def __init__(self, model: nn.Module, names: tuple[str, ...], **fixed: Any) -> None:
+        super().__init__()
+        self.model, self.names, self.fixed = model, names, fixed
+
+    def forward(self, *args: Any) -> Any:
+        return self.model(**dict(zip(self.names, args, strict=True)), **self.fixed)
+
+
 class Scoped(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

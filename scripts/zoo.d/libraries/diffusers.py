@@ -13,7 +13,7 @@ import diffusers
 import torch
 from catalog import Calls, Model
 from torch import Tensor, nn
-from ways import Args, Trace
+from ways import Args, ByName, Trace
 
 
 def _step(batch: int) -> Tensor:
@@ -115,20 +115,9 @@ _MODELS: dict[str, tuple[dict[str, Any], Callable[[int, int], Args]]] = {
 }  # fmt: skip
 
 
-class _Tuple(nn.Module):
-    """Takes arguments by position, and gives tensors in a tuple: what a trace can return."""
-
-    def __init__(self, model: nn.Module, names: tuple[str, ...]) -> None:
-        super().__init__()
-        self.model, self.names = model, names
-
-    def forward(self, *args: Tensor) -> tuple[Any, ...]:
-        return self.model(**dict(zip(self.names, args, strict=True)), return_dict=False)
-
-
 def _model(name: str, options: dict[str, Any], args: Callable[[int, int], Args]) -> Model:
     def build() -> nn.Module:
-        return _Tuple(getattr(diffusers, name)(**options), _NAMES[args])
+        return ByName(getattr(diffusers, name)(**options), _NAMES[args], return_dict=False)
 
     calls = Calls(args(2, 16), (args(3, 16), args(2, 24)))
     return Model("diffusers", name, args.__name__, build, lambda _: [calls], Trace())

@@ -13,7 +13,7 @@ import torch
 import transformers
 from catalog import Calls, Model
 from torch import Tensor, nn
-from ways import Args, Trace
+from ways import Args, ByName, Trace
 
 _TEXT = {
     "vocab_size": 99,
@@ -253,15 +253,11 @@ _MODELS: dict[str, tuple[str, dict[str, Any], Callable[[int, int], Args]]] = {
 }  # fmt: skip
 
 
-class _Tuple(nn.Module):
-    """Takes arguments by position, and gives tensors in a tuple: what a trace can return."""
-
-    def __init__(self, model: nn.Module, names: tuple[str, ...]) -> None:
-        super().__init__()
-        self.model, self.names = model, names
+class _Tuple(ByName):
+    """Gives tensors in a tuple: what a trace can return."""
 
     def forward(self, *args: Tensor) -> tuple[Tensor, ...]:
-        result = self.model(**dict(zip(self.names, args, strict=True)))
+        result = super().forward(*args)
         return tuple(each for each in result.to_tuple() if isinstance(each, Tensor))
 
 
