@@ -1,8 +1,8 @@
-"""Which features meet at which doors: a covering array of pairs, and triples by chance.
+"""Which features meet at which doors: all pairs in few modules, and triples by chance.
 
-A module holds WIDTH features. The features are written as numbers of base WIDTH; for each digit,
-those of equal digit are a group, and allpairspy gives rows with one of each group such that any two
-of different groups are in one. Two features differ in some digit, so they meet for one of them.
+A module holds at most WIDTH features. They are the points of a plane, column by column, and a
+module is a line of it: two points are on one line, or in one column, which is a smaller plane.
+Features that may be refused would hide what they are with; their pairs are modules of their own.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from allpairspy import AllPairs
-
 from .compose import Composed, compose
 from .doors import CALLS, MAKES, Door, doors
 from .features import FEATURES
 
-WIDTH = 6
+WIDTH = 8
 Pair = tuple[str, str]
 
 
@@ -46,16 +44,24 @@ def pairs_of(features: Iterable[str]) -> Iterator[Pair]:
 @cache
 def rows(names: tuple[str, ...]) -> list[tuple[str, ...]]:
     """Rows of at most WIDTH names: each two names are together in one."""
-    found: list[tuple[str, ...]] = []
-    digits = 1
-    while WIDTH**digits < len(names):
-        digits += 1
-    for digit in range(digits):
-        groups: list[list[str]] = [[] for _ in range(WIDTH)]
-        for i, name in enumerate(names):
-            groups[i // WIDTH**digit % WIDTH].append(name)
-        found += [tuple(row) for row in AllPairs([group for group in groups if group])]
-    return found
+    if len(names) <= WIDTH:
+        return [names]
+    height = next(n for n in _primes() if n * n >= len(names) and n * WIDTH >= len(names))
+    columns = [names[i : i + height] for i in range(0, len(names), height)]
+    lines = [
+        tuple(
+            column[(slope * x + start) % height]
+            for x, column in enumerate(columns)
+            if (slope * x + start) % height < len(column)
+        )
+        for slope in range(height)
+        for start in range(height)
+    ]
+    return lines + [row for column in columns for row in rows(column)]
+
+
+def _primes() -> Iterator[int]:
+    return (n for n in itertools.count(2) if all(n % d for d in range(2, n)))
 
 
 SCRIPTING = ("script", "script with autocast=", "install", "explain")
@@ -104,32 +110,32 @@ def singles(seed: int) -> list[Item]:
         for values in CLASSES
         for name in at(values)
         for door in _doors(values, rng)
-        if door.takes(Composed("", (name,), 0)) and not _is_masked((name,), door)
+        if _fits((name,), door)
     ]
     rng.shuffle(items)
     return items
 
 
 def pairwise(seed: int) -> list[Item]:
-    """Each pair of features with each make, each carry and each call."""
+    """Each pair of features that nothing refuses, with each make, each carry and each call."""
     rng = random.Random(seed)
     items: list[Item] = []
     for values in CLASSES:
         sets = [_doors(values, rng) for _ in range(40)]
-        for row in rows(at(values)):
-            features = tuple(rng.sample(row, len(row)))
-            program = Composed("", features, 0)
-            items += [
-                Item(features, rng.randrange(10**6), door)
-                for door in rng.choice(sets)
-                if door.takes(program) and not _is_masked(features, door)
-            ]
+        for row in rows(tuple(name for name in at(values) if not FEATURES[name].may_be_refused)):
+            for door in rng.choice(sets):
+                features = tuple(name for name in row if _fits((name,), door))
+                features = tuple(rng.sample(features, len(features)))
+                if len(features) > 1 and _fits(features, door):
+                    items.append(Item(features, rng.randrange(10**6), door))
     rng.shuffle(items)
     return items
 
 
-def _is_masked(features: Iterable[str], door: Door) -> bool:
-    return any(set(FEATURES[name].masks) & set(door.values) for name in features)
+def _fits(features: tuple[str, ...], door: Door) -> bool:
+    """Whether the features may come to the door."""
+    is_masked = any(set(FEATURES[name].masks) & set(door.values) for name in features)
+    return not is_masked and door.takes(Composed("", features, 0))
 
 
 def _doors(values: tuple[str, ...], rng: random.Random) -> list[Door]:
@@ -147,17 +153,22 @@ def _doors(values: tuple[str, ...], rng: random.Random) -> list[Door]:
 
 
 def alone(pairs: dict[str, set[Pair]], seed: int) -> Iterator[Item]:
-    """Pairs by themselves, at a door that has the value."""
+    """Pairs by themselves, at doors that have between them the values given."""
     rng = random.Random(seed)
+    everything = list(doors())
+    values_of: dict[Pair, set[str]] = {}
     for value, left in pairs.items():
-        those = [door for door in doors() if value in door.values]
-        for pair in sorted(left):
-            program = Composed("", pair, 0)
-            possible = [
-                door for door in those if door.takes(program) and not _is_masked(pair, door)
-            ]
-            if possible:
-                yield Item(pair, rng.randrange(10**6), rng.choice(possible))
+        for pair in left:
+            values_of.setdefault(pair, set()).add(value)
+    for pair, values in sorted(values_of.items()):
+        possible = [door for door in everything if _fits(pair, door)]
+        while True:
+            rng.shuffle(possible)
+            door = max(possible, key=lambda each: len(values & set(each.values)), default=None)
+            if door is None or not values & set(door.values):
+                break
+            values -= set(door.values)
+            yield Item(pair, rng.randrange(10**6), door)
 
 
 def by_chance(seed: int) -> Iterator[Item]:
@@ -168,7 +179,7 @@ def by_chance(seed: int) -> Iterator[Item]:
     while True:
         features = tuple(rng.sample(names, rng.randint(3, 7)))
         door = rng.choice(everything)
-        if door.takes(Composed("", features, 0)) and not _is_masked(features, door):
+        if _fits(features, door):
             yield Item(features, rng.randrange(10**6), door)
 
 
@@ -196,7 +207,7 @@ def of_door_pairs(modules: int, seed: int) -> list[Item]:
             ),
         )
         features = tuple(rng.sample(names, rng.randint(3, 6)))
-        if not door.takes(Composed("", features, 0)) or _is_masked(features, door):
+        if not _fits(features, door):
             continue
         items.append(Item(features, rng.randrange(10**6), door))
         for each in _parts(door):

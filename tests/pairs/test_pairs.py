@@ -47,8 +47,9 @@ def test_eager_and_jit_amp_agree_at_each_two_doors(
     assert verdicts["agrees"] > 0.8 * verdicts.total(), verdicts
 
 
-def test_rows_bring_each_two_together() -> None:
-    names = tuple(f"n{i}" for i in range(50))
+@pytest.mark.parametrize("count", [1, 2, plan.WIDTH + 1, 50, len(FEATURES)])
+def test_rows_bring_each_two_together(count: int) -> None:
+    names = tuple(f"n{i}" for i in range(count))
     met = {pair for row in plan.rows(names) for pair in plan.pairs_of(row)}
     assert met >= set(plan.pairs_of(names))
     assert all(len(row) <= plan.WIDTH for row in plan.rows(names))
