@@ -1017,7 +1017,9 @@ VALUES = [
         "$o = torch.sum(x, dtype=torch.float64) + torch.mean(x, dtype=torch.float32)\n"
         "x = F.softmax(x, -1, dtype=torch.float32) + torch.cumsum(x, 1, dtype=torch.bfloat16)",
     ),
-    Feature("bool arithmetic", "b = x > 0.5\nx = x * b + (b * 0.5)\n$o = b.sum() + True"),
+    Feature("bool arithmetic", "b = x > 0.5\nx = x * b + (b * 0.5)\n$o = b.sum()"),
+    # Replayed, PyTorch's trace of this does not take the bool.
+    Feature("tensor and bool", "x = x + True\n$o = (x > 0.5).sum() + True", traced=False),
     Feature(
         "float64 arithmetic",
         "$o = x.double() * 0.5 + torch.ones(1, dtype=torch.float64)\nx = x + $o.to(x.dtype)",
