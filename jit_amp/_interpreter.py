@@ -15,7 +15,6 @@ import copy
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NoReturn
@@ -26,7 +25,6 @@ from torch.fx import traceback as fx_traceback
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.jit._script import RecursiveScriptClass
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._sympy.functions import FloorDiv
 
 from jit_amp import _C
@@ -41,6 +39,8 @@ from jit_amp._meanings import (
     PLAIN,
     SYMBOLS,
     fixed,
+    for_real,
+    tensor_of,
 )
 from jit_amp._small_sizes import COMPARISONS, depends_on_small_sizes
 
@@ -181,6 +181,7 @@ class Interpreter:
         self._left_by: dict[str, Step] = {}
         self.asks_small = False
         self.records_gradients = False
+        self._is_inside = False  # a branch or a loop that the program holds as a whole
         self._graphs = [graph]  # nodes belong to their graph, and do not keep it
         self._last: Step | None = None
         self.code = self._compiled(graph)
@@ -314,11 +315,10 @@ class Interpreter:
         """The values of a few small tensors are known: those made of numbers, as how much a
         detection model scales a picture of a fixed size. What torch.export looks on at has none."""
         if step.node.kind() in ("aten::tensor", "aten::as_tensor"):
-            numbers = pytree.tree_leaves(operands[0])
-            if len(numbers) > MOST_KNOWN or any(type(x) not in _NUMBERS for x in numbers):
+            if len(pytree.tree_leaves(operands[0])) > MOST_KNOWN or not _is_of_numbers(operands[0]):
                 return
             if isinstance(made, Tensor) and made.device.type == "cpu":
-                with _for_real():
+                with for_real():
                     self._known[id(made)] = made, torch.tensor(operands[0], dtype=made.dtype)
             return
         self._learn_number(step, operands, made)
@@ -336,7 +336,7 @@ class Interpreter:
         is_known = not any(isinstance(x, SYMBOLS) for x in pytree.tree_leaves(operands))
         results = pytree.tree_leaves(made)
         if is_known and all(isinstance(x, Tensor) and _is_small(x) for x in results):
-            with _for_real():
+            with for_real():
                 given = pytree.tree_map_only(Tensor, self._real, operands)
                 real = pytree.tree_leaves(step.run({}, *given))
             self._known.update(
@@ -406,7 +406,7 @@ class Interpreter:
         if known_number := self._numbers.get(id(x)):
             tensor, number = known_number
             if type(number) in _NUMBERS and tensor.device.type == "cpu":
-                with _for_real():
+                with for_real():
                     return torch.tensor(number, dtype=tensor.dtype)
         return None
 
@@ -580,11 +580,22 @@ class Interpreter:
 
     # Numbers and tensors.
 
-    def _prim_NumToTensor(self, step: Step, _: list[Code]) -> Callable[..., Any]:
-        tensor = OF_TENSORS["aten::tensor"]
+    def _aten_tensor(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        of_tensor = self._operator(step)
 
+        def run(frame: Frame, data: Any, *options: Any) -> Tensor:
+            if not isinstance(data, Tensor):
+                return tensor_of(data, *options, may_be_constant=not self._is_inside)
+            made: Tensor = of_tensor(frame, data, *options)
+            return made
+
+        return run
+
+    _aten_as_tensor = _aten_tensor
+
+    def _prim_NumToTensor(self, step: Step, _: list[Code]) -> Callable[..., Any]:
         def run(_: Frame, number: Any) -> Tensor:
-            made: Tensor = tensor(number)
+            made = tensor_of(number, may_be_constant=not self._is_inside)
             self._numbers[id(made)] = (made, number)
             return made
 
@@ -878,7 +889,11 @@ class Interpreter:
         before = (dict(self._written), dict(self._kept), dict(self._numbers))
         inside: Frame = pytree.tree_unflatten(own, closed.spec)
         inside.update(zip(block.parameters, parameters, strict=True))
-        values = self._run(block, inside, fixed=True)
+        was_inside, self._is_inside = self._is_inside, True
+        try:
+            values = self._run(block, inside, fixed=True)
+        finally:
+            self._is_inside = was_inside
         if self._written != before[0]:
             raise TypeError("a side writes to an attribute")
         self._written, self._kept, self._numbers = before
@@ -1077,11 +1092,8 @@ def _is_as_asked(x: Tensor, asked: dict[str, Any]) -> bool:
     )
 
 
-@contextmanager
-def _for_real() -> Iterator[None]:
-    """Where torch.export does not look on."""
-    with _disable_current_modes(), torch._C.DisableTorchFunction():
-        yield
+def _is_of_numbers(data: Any) -> bool:
+    return all(type(x) in _NUMBERS for x in pytree.tree_leaves(data))
 
 
 def _is_small(x: Tensor) -> bool:

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import SymBool, SymFloat, SymInt, Tensor
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 
 _torch: Any = torch  # its functions for symbols have no types
-SYMBOLS = (SymBool, SymFloat, SymInt)
+_LIKE = {SymBool: False, SymFloat: 0.0, SymInt: 0}
+SYMBOLS = tuple(_LIKE)
 
 # A dtype, a layout and a memory format are numbers in TorchScript.
 _DTYPES = {
@@ -43,23 +47,39 @@ FORMAT_OF: dict[int, torch.memory_format] = dict(  # c10/core/MemoryFormat.h
 )
 
 
+@contextmanager
+def for_real() -> Iterator[None]:
+    """Where torch.export does not look on."""
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        yield
+
+
 def dtype_of(number: Any) -> Any:
     return DTYPE_OF[number] if isinstance(number, int) else number
 
 
 def tensor_of(
-    data: Any, dtype: Any = None, device: Any = None, requires_grad: Any = False
+    data: Any,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: Any = False,
+    *,
+    may_be_constant: bool = True,
 ) -> Tensor:
-    """``torch.tensor``; of numbers that are symbols too."""
+    """``torch.tensor``; of numbers that are symbols too. Inside a branch it may be no constant:
+    ``torch.export.save`` takes none there."""
     dtype = dtype_of(dtype)
-    if isinstance(data, SYMBOLS):
-        if dtype is None:
-            kinds = {SymInt: torch.int64, SymBool: torch.bool}
-            dtype = kinds.get(type(data), torch.get_default_dtype())
-        return torch.scalar_tensor(data, dtype=dtype, device=device)  # type: ignore[arg-type]
-    if isinstance(data, list) and _has_symbols(data):
-        return torch.stack([tensor_of(each, dtype, device) for each in data])
-    return torch.tensor(data, dtype=dtype, device=device, requires_grad=bool(requires_grad))
+    if may_be_constant and not _has_symbols(data):
+        return torch.tensor(data, dtype=dtype, device=device, requires_grad=bool(requires_grad))
+    if dtype is None:
+        with for_real():
+            dtype = torch.tensor(pytree.tree_map(lambda x: _LIKE.get(type(x), x), data)).dtype
+    if not isinstance(data, list):
+        return torch.scalar_tensor(data, dtype=dtype, device=device)
+    if not data:
+        return torch.empty(0, dtype=dtype, device=device)
+    each = (tensor_of(x, dtype, device, may_be_constant=may_be_constant) for x in data)
+    return torch.stack(list(each))
 
 
 def _has_symbols(data: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import subprocess
 import sys
 import warnings
@@ -99,6 +100,20 @@ class Boxes(nn.Module):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             area = (boxes[:, 2:] - boxes[:, :2]) @ torch.ones(2, 1)
         return boxes * area.float(), scores
+
+
+class TensorsInBranches(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            x = x @ torch.full((4, 4), 0.3)
+            if x.sum() > 0:
+                table = torch.tensor([[1.0, 2.0], [3.0, 0.1]])
+                table[0, 0] = 7.0
+                sizes = torch.as_tensor([x.size(0), 2, 3, 4]) * torch.tensor(True)
+                return (torch.tensor(3) * x * table.view(-1) + sizes).float()
+            nothing: List[float] = []  # noqa: UP006
+            doubles = torch.tensor([0.1, -2.0, 1e30, 1.0], dtype=torch.float64)
+            return (doubles - x).float() + torch.tensor(nothing).sum()
 
 
 class Branches(nn.Module):
@@ -383,6 +398,7 @@ CASES: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {
     ),
     "until": (Until, [(torch.randn(n, 4),) for n in (2, 4)]),
     "padded": (Padded, [(torch.randn(2, 3, 17, 30),), (torch.randn(3, 3, 19, 26),)]),
+    "tensors in branches": (TensorsInBranches, [(x,) for x in (x4.abs(), -x4.abs(), x4[:1])]),
     "branches": (Branches, [(x4.abs(),), (-x4.abs().clamp(max=0.9),), (-5 * x4.abs() - 1,)]),
     "writes": (Writes, [(x4,), (torch.randn(5, 4),)]),
     "same": (Same, [(x4,), (torch.randn(5, 4),)]),
@@ -401,12 +417,15 @@ def without_onednn() -> Any:
 
 
 def assert_exports(model: nn.Module, calls: list[tuple[Any, ...]], gradients: bool = False) -> None:
-    """Three calls each, from one state on; buffers are compared after each."""
+    """Three calls each, from one state on, of what was saved; buffers are compared after each."""
     reference = copy.deepcopy(model)
     program = jit_amp.export(model, fresh(calls[0]))
     assert isinstance(program, ExportedProgram)
     assert program.state_dict.keys() == model.state_dict().keys()
-    exported = program.module()
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    exported = torch.export.load(file).module()
     for arguments in calls:
         for call in range(3):
             with torch.set_grad_enabled(gradients):
