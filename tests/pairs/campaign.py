@@ -286,6 +286,7 @@ class Tally:
     found: list[Found] = field(default_factory=list)
     covered: dict[str, set[plan.Pair]] = field(default_factory=dict)
     triples: set[tuple[str, ...]] = field(default_factory=set)
+    refused: set[str] = field(default_factory=set)  # features, alone
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, item: Item, answer: dict[str, Any], last: bool) -> Found | None:
@@ -302,6 +303,8 @@ class Tally:
             verdict, kind = answer["verdict"], answer["kind"]
             self.verdicts[verdict] += 1
             self.makes[item.door.make] += 1
+            if verdict == "refused" and len(item.features) == 1:
+                self.refused.update(item.features)
             if verdict in ("refused", "raises", "PyTorch's"):
                 self.reasons.setdefault(verdict, Counter())[kind] += 1
             if last or verdict in ("agrees", "differs"):
@@ -435,9 +438,9 @@ class Campaign:
         )
 
 
-def _later(seed: int) -> Iterator[Item]:
-    """The pairs, which take a while to plan."""
-    yield from plan.pairwise(seed)
+def _later(seed: int, refused: set[str]) -> Iterator[Item]:
+    """The pairs, when it is known what is refused alone."""
+    yield from plan.pairwise(seed, refused)
 
 
 def main() -> int:
@@ -465,7 +468,8 @@ def main() -> int:
     campaign = Campaign(options.folder, options.jobs, options.seconds)
     most = options.programs or None
     if not options.by_chance:
-        items = chosen(itertools.chain(plan.singles(options.seed), _later(options.seed)))
+        pairs = _later(options.seed, campaign.tally.refused)
+        items = chosen(itertools.chain(plan.singles(options.seed), pairs))
         campaign.run(itertools.islice(items, most))
         if not (most or options.feature or options.make):
             campaign.run(plan.alone(campaign.tally.left(), options.seed), last=True)

@@ -50,10 +50,6 @@ class Feature:
     two_dtypes: bool = False
     masks: tuple[str, ...] = ()
 
-    @property
-    def may_be_refused(self) -> bool:
-        return bool(self.refused or self.refused_in_process)
-
 
 BF16 = 'torch.autocast("cpu", dtype=torch.bfloat16)'
 

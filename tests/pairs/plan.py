@@ -2,14 +2,14 @@
 
 A module holds at most WIDTH features. They are the points of a plane, column by column, and a
 module is a line of it: two points are on one line, or in one column, which is a smaller plane.
-Features that may be refused would hide what they are with; their pairs are modules of their own.
+Features that are refused would hide what they are with; their pairs are modules of their own.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -116,13 +116,13 @@ def singles(seed: int) -> list[Item]:
     return items
 
 
-def pairwise(seed: int) -> list[Item]:
-    """Each pair of features that nothing refuses, with each make, each carry and each call."""
+def pairwise(seed: int, refused: Collection[str] = ()) -> list[Item]:
+    """Each pair of features, but for those refused, with each make, each carry and each call."""
     rng = random.Random(seed)
     items: list[Item] = []
     for values in CLASSES:
         sets = [_doors(values, rng) for _ in range(40)]
-        for row in rows(tuple(name for name in at(values) if not FEATURES[name].may_be_refused)):
+        for row in rows(tuple(name for name in at(values) if name not in refused)):
             for door in rng.choice(sets):
                 features = tuple(name for name in row if _fits((name,), door))
                 features = tuple(rng.sample(features, len(features)))
