@@ -155,7 +155,7 @@ class _Checker:
         if self.door.make == "scripted, frozen" and not isinstance(self.api, PyTorch):
             self.check_scripted_is_left(examples)
         before = snapshot(module, runs=moves)
-        before_inputs = snapshot(_Holder(examples), runs=True)
+        before_inputs = snapshot(_Holder(examples))
         printed = io.StringIO()
         torch.set_autocast_cache_enabled(self.program.cache)  # `autocast=` takes it from here
         try:
@@ -167,7 +167,7 @@ class _Checker:
                 pass
             elif found := difference(before, snapshot(module, runs=moves)):
                 raise Difference("touched", f"{self.door.make}: {found}")
-            elif found := difference(before_inputs, snapshot(_Holder(examples), runs=True)):
+            elif found := difference(before_inputs, snapshot(_Holder(examples))):
                 raise Difference("touched", f"{self.door.make}, examples: {found}")
             elif printed.getvalue() and self.door.make != "explain":  # it runs the program
                 raise Difference("touched", f"{self.door.make} printed {printed.getvalue()!r}")

@@ -25,6 +25,7 @@ from .compose import Composed, compose
 from .doors import CARRIES, MAKES, Door, doors
 from .features import FEATURES
 from .plan import Item
+from .undone import FAULTS, ROOT, Fault
 
 MODULES = 10  # of each two doors
 PARTS = 4
@@ -196,6 +197,19 @@ def test_what_is_touched_is_noticed(
     assert (found.verdict, found.kind) == ("differs", "touched"), found
 
 
+def test_a_write_to_the_examples_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    freeze = jit_amp.freeze
+
+    def writing(module: Any, names: Any, *, example_inputs: Any, **options: Any) -> Any:
+        frozen = freeze(module, names, example_inputs=example_inputs, **options)
+        example_inputs[0].mul_(0.5)
+        return frozen
+
+    monkeypatch.setattr(jit_amp, "freeze", writing)
+    found = check(PLAIN, Door("exact, examples"))
+    assert (found.verdict, found.kind) == ("differs", "touched"), found
+
+
 def test_an_artefact_that_needs_jit_amp_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     def lowered(module: Any, **options: Any) -> Any:
         return jit_amp.script(module)
@@ -243,3 +257,12 @@ def test_a_refusal_is_right_only_where_a_feature_says_so() -> None:
     assert check(program, Door("exact")).verdict == "refused"
     other = Composed(program.source, ("scope of bfloat16",), 0)
     assert check(other, Door("exact")).kind.startswith("refused")
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_fault_can_be_put_back(fault: Fault) -> None:
+    for edit in fault.edits:
+        assert (ROOT / edit.file).read_text().count(edit.now) == 1, edit
+    for name in fault.features:
+        assert any(feature.startswith(name) for feature in FEATURES), name
+    assert set(fault.makes) <= set(MAKES)

@@ -1,0 +1,511 @@
+"""Faults that were mended, put back one by one: how many programs the search by pairs needs to find
+each.
+
+    python -m pairs.undone [NAME...] [--seed S] [--most N]
+
+It works on the checkout that it is run in, which comes back as it was: a file is changed, the
+extension built if it is C++, and the programs of scripts/pairs that can show the fault are run in
+the order in which scripts/pairs has them, until one differs. The number is that program's place in
+the order, so the search has found the fault by then at the latest. What takes several threads is no
+program of the search; of these the test is named that fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fuzz.hostile import environment
+
+from . import plan
+from .campaign import Worker, to_line
+from .plan import Item
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A text that a file has once, and what stood there."""
+
+    file: str
+    now: str
+    before: str = ""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What was wrong, and how the code was then.
+
+    Attributes:
+        features: names of features, or their beginnings; programs that have none of them need not
+            be run. Empty: all are run.
+        makes: doors' makes, likewise.
+        test: in place of programs, the tests that fail.
+    """
+
+    name: str
+    edits: tuple[Edit, ...]
+    features: tuple[str, ...] = ()
+    makes: tuple[str, ...] = ()
+    test: str = ""
+
+
+STATE = ("buffer", "counter", "cache", "growing", "state", "product added", "write to the input")
+
+FAULTS = [
+    Fault(
+        "freezing for a server runs the user's module",
+        (
+            Edit(
+                "csrc/passes/server/pack_weights.cpp",
+                "Stack stack{copies.of(module._ivalue())};",
+                "Stack stack{module._ivalue()};",
+            ),
+            Edit("csrc/passes/server/pack_weights.cpp", "  copies.put_into(graph);\n"),
+        ),
+        STATE,
+        ("server, examples",),
+    ),
+    Fault(
+        "freezing for a server writes to its examples",
+        (
+            Edit(
+                "csrc/passes/server/pack_weights.cpp",
+                "for (const c10::IValue& argument : copies.of(example)) {",
+                "for (const c10::IValue& argument : example) {",
+            ),
+        ),
+        ("write to the input",),
+        ("server, examples",),
+    ),
+    Fault(
+        "freezing for a server draws random numbers",
+        (Edit("jit_amp/_freeze.py", "with _kept.random_state():", "if True:"),),
+        ("random", "dropout that", "rand_like"),
+        ("server, examples",),
+    ),
+    Fault(
+        "freezing for a server prints",
+        (
+            Edit(
+                "csrc/passes/server/pack_weights.cpp",
+                "if (node->kind() == prim::Print || node->kind() == aten::warn) {",
+                "if (node->kind() == aten::warn) {",
+            ),
+            Edit(
+                "csrc/passes/server/pack_weights.cpp",
+                "(!node->hasSideEffects() || ",
+                "(!node->hasSideEffects() || node->kind() == prim::Print || ",
+            ),
+        ),
+        ("print",),
+        ("server, examples",),
+    ),
+    Fault(
+        "freezing detaches an LSTM's weights",
+        (
+            Edit(
+                "csrc/runtime/freeze.cpp",
+                "Module own = with_own_containers(module);",
+                "Module own = module;",
+            ),
+        ),
+        ("LSTM", "GRU"),
+    ),
+    Fault(
+        "explain moves the random state",
+        (
+            Edit(
+                "jit_amp/_explain.py",
+                "    with _kept.random_state():\n        given = _inputs",
+                "    if True:\n        given = _inputs",
+            ),
+        ),
+        makes=("explain",),
+    ),
+    Fault(
+        "freezing switches oneDNN off",
+        (
+            Edit(
+                "jit_amp/_kept.py",
+                "        if torch._C._get_mkldnn_enabled() != was_enabled:\n"
+                "            torch._C._set_mkldnn_enabled(was_enabled)\n",
+                "        pass\n",
+            ),
+        ),
+        # PyTorch does it on processors without products in bfloat16.
+        test="tests/jit/behaviour/test_untouched.py::test_onednn_stays_switched_on",
+    ),
+    Fault(
+        "a frozen module asks a question that only jit_amp answers",
+        (
+            Edit("jit_amp/_freeze.py", "        _C.write_questions(plain._c)\n"),
+            Edit(
+                "csrc/pipelines/freeze.cpp",
+                '      {"write_questions", run<write_questions>, Phase::lowered, Phase::lowered},\n'
+                '      {"keep_detach", run<hide_detach>',
+                '      {"keep_detach", run<hide_detach>',
+            ),
+        ),
+        ("is_autocast_enabled", "no scope at all"),
+    ),
+    Fault(
+        "int64 * 1j is believed complex128",
+        (
+            Edit(
+                "csrc/analysis/promotion.cpp",
+                "c10::isComplexType(dtype)    ? c10::toComplexType(standard)",
+                "c10::isComplexType(dtype)    ? dtype",
+            ),
+        ),
+        ("integer argument times 1j", "integers times 1j", "complex"),
+    ),
+    Fault(
+        "any dtype= is believed to be the result's",
+        (
+            Edit(
+                "csrc/analysis/results.cpp",
+                "!is_seen || !seen->dtypes[index].heeds_dtype || (may_be_none",
+                "(may_be_none",
+            ),
+        ),
+        ("norm of complex numbers with a dtype", "dtype="),
+    ),
+    Fault(
+        "__enter__ and __exit__ of a class run outside the scope",
+        (
+            Edit(
+                "csrc/analysis/hidden_calls.cpp",
+                "if (node->kind() == prim::Enter || node->kind() == prim::Exit) {\n"
+                "    return method_of",
+                "if (node->kind() == prim::Enter || node->kind() == prim::Exit) {\n"
+                "    return nullptr;\n    return method_of",
+            ),
+        ),
+        ("class as context manager",),
+    ),
+    Fault(
+        "sorted calls __lt__ outside the scope",
+        (
+            Edit(
+                "csrc/analysis/hidden_calls.cpp",
+                'return list ? method_of(list->getElementType(), "__lt__") : nullptr;',
+                "return nullptr;",
+            ),
+        ),
+        ("sorted objects",),
+    ),
+    Fault(
+        "methods behind an interface run outside the scope",
+        (
+            Edit(
+                "csrc/analysis/plan.cpp",
+                "  plan.dispatches |= is_call(node) && state != entry;\n",
+            ),
+        ),
+        ("interface",),
+    ),
+    Fault(
+        "what stands beside a branch that holds a loop runs before it",
+        (
+            Edit(
+                "csrc/passes/lowering/for_interpreter.cpp",
+                "if (!node->blocks().empty() && node->outputs().size() == 1) {",
+                "if (node->kind() == prim::Loop && node->outputs().size() == 1) {",
+            ),
+        ),
+        ("padding to a skip", "loop whose result", "loop in a branch"),
+    ),
+    Fault(
+        "a submodule that two others share is of the original's type",
+        (Edit("csrc/runtime/attach.cpp", "  take_clones(module, copy);\n"),),
+        ("shared submodule",),
+        ("trace", "trace, exact"),
+    ),
+    Fault(
+        "an attribute that is a torch.device, or a complex number, cannot be looked into",
+        (
+            Edit(
+                "csrc/passes/export/own_constants.cpp",
+                "  c10::IValue(module._ivalue()).visit([&](const c10::IValue& value) {",
+                "  c10::IValue::HashIdentityIValues inside;\n"
+                "  c10::IValue(module._ivalue()).getSubValues(inside);\n"
+                "  c10::IValue(module._ivalue()).visit([&](const c10::IValue& value) {",
+            ),
+        ),
+        ("device attribute", "unused device", "list of devices", "complex attribute"),
+    ),
+    Fault(
+        "a complex attribute cannot be copied",
+        (
+            Edit(
+                "csrc/core/copies.cpp",
+                "    if (each.isComplexDouble()) {",
+                "    if (false) {",
+            ),
+        ),
+        ("complex attribute",),
+    ),
+    Fault(
+        "an argument that is None, and no Optional, cannot be copied",
+        (
+            Edit(
+                "csrc/core/copies.cpp",
+                "  if (!tensor.defined()) {\n    return tensor;\n  }\n",
+            ),
+        ),
+        ("unused=None",),
+        ("server, examples",),
+    ),
+    Fault(
+        "an artefact for servers inside a frozen module cannot be saved",
+        (Edit("csrc/runtime/freeze.cpp", "  unpack(own);\n"),),
+        makes=("server", "server, examples"),
+    ),
+    Fault(
+        "a preserved attribute called _packed",
+        (
+            Edit(
+                "csrc/passes/server/pack_weights.cpp",
+                "  while (frozen.hasattr(name) || frozen.find_method(name)) {\n"
+                '    name += "_";\n  }\n',
+            ),
+        ),
+        ("attribute called _packed",),
+        ("server", "server, examples"),
+    ),
+    Fault(
+        "writes to what may be an operand vanish",
+        (
+            Edit(
+                "csrc/passes/quirks/tell_aliases.cpp",
+                "if (!may_write(graph->block())) {",
+                "if (true || !may_write(graph->block())) {",
+            ),
+        ),
+        ("write to", "in-place on an alias"),
+    ),
+    Fault(
+        "writes that PyTorch's compiler drops are not refused",
+        (
+            Edit(
+                "jit_amp/_lost_writes.py",
+                "        if (write.file, write.line) not in writes:",
+                "        if False:",
+            ),
+        ),
+        ("lost write",),
+    ),
+    Fault(
+        "the tracer changes torch.autocast, and script_if_tracing compiles that",
+        (
+            Edit(
+                "jit_amp/_trace.py",
+                '    (_original, "_check_trace", _checking),\n',
+                '    (_original, "_check_trace", _checking),\n'
+                '    (_autocast, "__enter__", lambda f: functools.wraps(f)(lambda *a: f(*a))),\n',
+            ),
+        ),
+        ("script_if_tracing",),
+        ("trace", "trace, exact"),
+    ),
+    Fault(
+        "a product of sparse matrices is refused",
+        (
+            Edit(
+                "csrc/core/definitions/math.h",
+                "def _sparse_mm(x: Tensor, y: Tensor) -> Tensor:\n    # One",
+                "def _not_sparse_mm(x: Tensor, y: Tensor) -> Tensor:\n    # One",
+            ),
+        ),
+        ("adjacency",),
+    ),
+    Fault(
+        "a server's linear layer does not take sparse and nested tensors",
+        (
+            Edit(
+                "csrc/passes/server/fuse_pointwise.cpp",
+                "      all.push_back(equal(insert(prim::layout, tensor), "
+                "static_cast<int64_t>(at::kStrided)));\n"
+                "      all.push_back(insert(aten::__not__, "
+                'insert(Symbol::prim("is_nested"), tensor)));\n',
+            ),
+        ),
+        ("sparse argument", "nested argument"),
+        ("server", "server, examples"),
+    ),
+    Fault(
+        "forces that a frozen model computes differ from the second call on",
+        (
+            Edit(
+                "csrc/passes/quirks/keep_gradients.cpp",
+                "  bool changed = false;\n  for (Node* node",
+                "  bool changed = false;\n  return changed;\n  for (Node* node",
+            ),
+        ),
+        ("gradient in forward",),
+    ),
+    # Found by the search itself.
+    Fault(
+        "an einsum of one operand, which may give a view, is widened as a product",
+        (
+            Edit(
+                "csrc/passes/server/widen_products.cpp",
+                "operands.size() < 2",
+                "operands.empty()",
+            ),
+        ),
+        ("write to einsum's result", "lost write to einsum"),
+        ("server", "server, examples"),
+    ),
+    # What takes several threads.
+    Fault(
+        "a child hangs that is forked while another thread scripts",
+        (
+            Edit("jit_amp/_compiling.py", "        before=_wait_before_fork,\n"),
+            Edit("jit_amp/_compiling.py", "        after_in_parent=_go_on_after_fork,\n"),
+            Edit("jit_amp/_compiling.py", "        after_in_child=_go_on_after_fork,\n"),
+        ),
+        test="tests/jit/behaviour/test_forks.py",
+    ),
+    Fault(
+        "ignore_amp keeps the weights of a module that is gone",
+        (Edit("jit_amp/_ignore.py", "        _C.forget_ignored()\n", "        pass\n"),),
+        test="tests/jit/behaviour/test_ignore.py",
+    ),
+]
+
+
+def programs(fault: Fault, seed: int) -> Iterator[tuple[int, Item]]:
+    """The programs that may show it, with their places in the order of scripts/pairs."""
+
+    def can_show(item: Item) -> bool:
+        has_feature = not fault.features or any(
+            name.startswith(fault.features) for name in item.features
+        )
+        return has_feature and (not fault.makes or item.door.make in fault.makes)
+
+    everything = itertools.chain(plan.singles(seed), plan.pairwise(seed))
+    return ((n, item) for n, item in enumerate(everything, 1) if can_show(item))
+
+
+def search(fault: Fault, seed: int, most: int) -> dict[str, Any]:
+    """Runs programs until one differs."""
+    worker = Worker()
+    try:
+        for ran, (place, item) in enumerate(itertools.islice(programs(fault, seed), most), 1):
+            answer = worker.ask(to_line(item))
+            if answer["verdict"] == "differs":
+                return {
+                    "place": place,
+                    "ran": ran,
+                    "door": str(item.door),
+                    "features": item.features,
+                    "kind": answer["kind"],
+                }
+        return {}
+    finally:
+        worker.stop()
+
+
+@contextlib.contextmanager
+def undone(fault: Fault) -> Iterator[None]:
+    """Inside, the checkout has the fault."""
+    kept = {ROOT / edit.file: (ROOT / edit.file).read_text() for edit in fault.edits}
+    try:
+        for edit in fault.edits:
+            path = ROOT / edit.file
+            text = path.read_text()
+            if text.count(edit.now) != 1:
+                raise RuntimeError(f"{fault.name}: {edit.file} has not once:\n{edit.now}")
+            path.write_text(text.replace(edit.now, edit.before))
+        yield
+    finally:
+        for path, text in kept.items():
+            path.write_text(text)
+
+
+def build() -> None:
+    """The extension, with what is changed of it. What is not used any more is no error."""
+    done = subprocess.run(
+        ["bash", "-c", ". scripts/env && build .venv . --inplace"],
+        cwd=ROOT,
+        env={**os.environ, "JIT_AMP_CHECKS": ""},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stdout + done.stderr)
+
+
+def shown(fault: Fault, seed: int, most: int) -> str:
+    """One line: how it was found."""
+    if fault.test:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-x", "-n0", fault.test],
+            cwd=ROOT,
+            env=environment(),
+            capture_output=True,
+            text=True,
+        )
+        failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
+        return f"by {failed[0].split()[1]}" if failed else "not found"
+    options = ["--search", fault.name, "--seed", str(seed), "--most", str(most)]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "pairs.undone", *options],
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    if not found:
+        return "not found"
+    features = ", ".join(found["features"])
+    return (
+        f"by program {found['place']} (ran {found['ran']}): "
+        f"{found['kind']}; {features}; {found['door']}"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m pairs.undone", description=__doc__)
+    parser.add_argument("names", nargs="*", help="beginnings of faults' names; else all")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--most", type=int, default=400, help="programs of each, at most")
+    parser.add_argument("--search", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.search:
+        fault = next(each for each in FAULTS if each.name == options.search)
+        print(json.dumps(search(fault, options.seed, options.most)))
+        return 0
+    chosen = [f for f in FAULTS if not options.names or f.name.startswith(tuple(options.names))]
+    missed = 0
+    try:
+        for number, fault in enumerate(chosen, 1):
+            start = time.monotonic()
+            with undone(fault):
+                if any(edit.file.startswith("csrc") for edit in fault.edits):
+                    build()
+                line = shown(fault, options.seed, options.most)
+            missed += line == "not found"
+            took = time.monotonic() - start
+            print(f"[{number}/{len(chosen)}] {fault.name}: {line} ({took:.0f} s)", flush=True)
+    finally:
+        build()
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
