@@ -533,6 +533,8 @@ def _tracers_loss(kind: str, program: Composed, door: Door) -> str:
         return "a trace has no no_grad"
     if not kind.endswith("values"):
         return ""
+    if door.call == "ambient" and "torch.is_autocast_enabled(" in program.source:
+        return "what Python asked while it was traced was answered then"
     if _loses_writes(program):
         return "the tracer drops the write, and warns of it"
     casts = ("write to float's result", "write to to's result", "write to type_as' result")

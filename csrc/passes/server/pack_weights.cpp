@@ -285,21 +285,23 @@ void use_packed(Module frozen, std::vector<Packable>& packable, const Module& pa
   }
   for (const auto dtype : {c10::kBFloat16, c10::kHalf}) {
     const std::string end = dtype == c10::kHalf ? "float16" : "bfloat16";
+    std::vector<Node*> questions;
     for (Node* node : all_nodes(*graph)) {
-      if (node->kind() != *question_about(dtype)) {
-        continue;
+      if (node->kind() == *question_about(dtype)) {
+        questions.push_back(node);
       }
-      const std::vector<Use> uses = node->output()->uses();
-      for (const Use& use : uses) {
+    }
+    for (Node* question : questions) {
+      for (const Use& use : std::vector<Use>(question->output()->uses())) {
         if (use.user->kind() == aten::__not__) {
           use.user->output()->replaceAllUsesWith(get("emulated_" + end));
           use.user->destroy();
         }
       }
-      if (node->hasUses()) {
-        node->output()->replaceAllUsesWith(get("native_" + end));
+      if (question->hasUses()) {
+        question->output()->replaceAllUsesWith(get("native_" + end));
       }
-      node->destroy();
+      question->destroy();
     }
   }
   packable.clear();
