@@ -488,7 +488,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m pairs.undone", description=__doc__)
     parser.add_argument("names", nargs="*", help="beginnings of faults' names; else all")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--most", type=int, default=400, help="programs of each, at most")
+    parser.add_argument("--most", type=int, default=1000, help="programs of each, at most")
     parser.add_argument("--search", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.search:
