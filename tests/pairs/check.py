@@ -529,7 +529,8 @@ def _loses_writes(program: Composed) -> bool:
 
 def _tracers_loss(kind: str, program: Composed, door: Door) -> str:
     """What PyTorch's tracer does not record, where the program without scopes does not show it."""
-    if kind == "requires_grad" and "torch.no_grad" in program.source:
+    of_gradients = kind == "requires_grad" or kind.startswith("gradients'")
+    if of_gradients and "torch.no_grad" in program.source:
         return "a trace has no no_grad"
     if not kind.endswith("values"):
         return ""

@@ -317,7 +317,7 @@ FAULTS = [
                 "jit_amp/_trace.py",
                 '    (_original, "_check_trace", _checking),\n',
                 '    (_original, "_check_trace", _checking),\n'
-                '    (_autocast, "__enter__", lambda f: functools.wraps(f)(lambda *a: f(*a))),\n',
+                '    (_autocast, "__enter__", lambda f: lambda *a: f(*a)),\n',
             ),
         ),
         ("script_if_tracing",),
