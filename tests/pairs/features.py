@@ -368,7 +368,8 @@ ARGUMENTS = [
     Feature(
         "sparse argument",
         "$o = torch.relu(self.of_sparse(sparse))",
-        "self.of_sparse = nn.Linear(4, 4)",
+        # Large enough for a server's own operators, here and below.
+        "self.of_sparse = nn.Linear(4, 1024)",
         args=(("sparse: Tensor", "torch.rand(2, 4)", "torch.rand(3, 4).to_sparse()"),),
         direct=True,
         scope="in",
@@ -387,7 +388,7 @@ ARGUMENTS = [
         "nested argument",
         f"with {BF16}:\n    wide = self.of_nested(nested)\n"
         "if nested.is_nested:\n    $o = wide.to_padded_tensor(0.0)\nelse:\n    $o = wide",
-        "self.of_nested = nn.Linear(4, 4)",
+        "self.of_nested = nn.Linear(4, 1024)",
         args=(
             (
                 "nested: Tensor",
@@ -585,6 +586,26 @@ CONTAINERS = [
         "wide = wide + F.relu(self.conv_two(wide))\nx = wide.reshape(-1, 4)",
         "self.conv_one, self.conv_two = nn.Conv2d(1, 1, 3, padding=1), "
         "nn.Conv2d(1, 1, 3, padding=1)",
+    ),
+    Feature(
+        "convolution with a computed weight",
+        "kernel = self.kernel * self.kernel_scale\n"
+        "x = F.conv2d(x.reshape(-1, 1, 2, 2), kernel.to(x.dtype), padding=1).reshape(-1, 4)",
+        "self.kernel = nn.Parameter(torch.rand(1, 1, 3, 3))\n"
+        "self.kernel_scale = nn.Parameter(torch.rand(1))",
+    ),
+    Feature(
+        "large layers",
+        "x = self.from_large(F.relu(self.to_large(x)))",
+        "self.to_large, self.from_large = nn.Linear(4, 1024), nn.Linear(1024, 4)",
+    ),
+    Feature(
+        "running statistics",
+        "rows = torch.cat([x.float(), torch.ones(2, 4)])\n"
+        "x = F.batch_norm(rows, self.running_mean, self.running_var, None, None, True, 0.1)[:-2]",
+        'self.register_buffer("running_mean", torch.zeros(4))\n'
+        'self.register_buffer("running_var", torch.ones(4))',
+        masks=("vmap",),
     ),
     Feature(
         "norms",

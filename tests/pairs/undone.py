@@ -274,6 +274,7 @@ FAULTS = [
                 "return True",
             ),
         ),
+        features=("large layers",),
         makes=("server", "server, examples"),
     ),
     Fault(
