@@ -512,8 +512,10 @@ def check(program: Composed, door: Door) -> Outcome:
     bare = Composed(without_scopes(program.source), program.features, program.seed)
     before = torch._C._jit_set_autocast_mode(False)
     try:
-        # A process with jit_amp has operators of its own; another could not load them.
-        here = replace(door, carry="as it is") if door.carry == "elsewhere" else door
+        # A process with jit_amp has operators of its own; another could not load them. And PyTorch
+        # puts no trace that it has frozen into another module.
+        alone = door.carry == "elsewhere" or (door.how.frozen and door.how.traces)
+        here = replace(door, carry="as it is") if alone else door
         theirs = outcome(bare, here, PyTorch())
     finally:
         torch._C._jit_set_autocast_mode(before)

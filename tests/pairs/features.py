@@ -1050,8 +1050,10 @@ VALUES = [
     ),
     Feature("random numbers", "x = x + torch.rand(4) * 0.1"),
     Feature("dropout that drops", "x = F.dropout(x, 0.5, True)"),
-    Feature(  # what is drawn in vain PyTorch does not draw
-        "rand_like", "x = x + torch.rand_like(x)\n$o = torch.randn(2) + $o.sum() * 0"
+    Feature(
+        "rand_like",
+        # What is drawn in vain PyTorch does not draw.
+        "noise = torch.randn(2)\nx = x + torch.rand_like(x) + noise.sum() * 0.1\n$o = noise",
     ),
     Feature(
         "gradient in forward",

@@ -379,6 +379,16 @@ FAULTS = [
         ("write to einsum's result", "lost write to einsum"),
         ("server", "server, examples"),
     ),
+    Fault(
+        "running statistics are constants, and one with a bias that is equal when it is saved",
+        (
+            Edit(
+                "csrc/runtime/freeze.cpp",
+                "    keep_statistics(*function->graph(), submodule(made.frozen, method.path));\n",
+            ),
+        ),
+        ("running statistics",),
+    ),
     # What takes several threads.
     Fault(
         "a child hangs that is forked while another thread scripts",

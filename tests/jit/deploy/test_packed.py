@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import jit_amp
 from jit_amp import _freeze
+from jit_amp._packed import Packed
 
 from .packed import bfloat16_processor, old_processor
 
@@ -296,3 +297,11 @@ def test_without_examples_too() -> None:
     x = given(8)
     for y, eager in zip(frozen(x), module(x), strict=True):
         torch.testing.assert_close(y, eager, rtol=0.02, atol=0.02)
+
+
+def test_the_products_that_a_processor_is_asked_by_are_computed() -> None:
+    """TorchScript leaves out what nobody reads, and the answer would be one of chance."""
+    scripted = torch.jit.script(Packed([], []))
+    assert "aten::mm" in str(scripted.seconds.graph)
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        assert scripted.seconds(dtype) > 0
