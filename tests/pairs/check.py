@@ -514,7 +514,8 @@ def check(program: Composed, door: Door) -> Outcome:
     try:
         # A process with jit_amp has operators of its own; another could not load them. And PyTorch
         # puts no trace that it has frozen into another module.
-        alone = door.carry == "elsewhere" or (door.how.frozen and door.how.traces)
+        of_trace = door.how.frozen and door.how.traces
+        alone = door.carry == "elsewhere" or (door.carry == "inside another" and of_trace)
         here = replace(door, carry="as it is") if alone else door
         theirs = outcome(bare, here, PyTorch())
     finally:
