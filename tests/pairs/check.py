@@ -539,6 +539,8 @@ def _tracers_loss(kind: str, program: Composed, door: Door) -> str:
         return ""
     if door.call == "ambient" and "torch.is_autocast_enabled(" in program.source:
         return "what Python asked while it was traced was answered then"
+    if program.has("attention") and door.call in ("no_grad", "inference_mode"):
+        return "attention asks Python whether gradients are recorded, and computes otherwise"
     if _loses_writes(program):
         return "the tracer drops the write, and warns of it"
     casts = ("write to float's result", "write to to's result", "write to type_as' result")
