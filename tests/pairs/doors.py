@@ -72,11 +72,7 @@ class Door:
             return False
         if not self.how.traces and not program.scripted:
             return False
-        if self.how.frozen and program.has("training mode"):
-            return False
-        if self.carry in ("saved", "elsewhere", "lite"):
-            return not program.has("ignored method")  # PyTorch saves no Python
-        return True
+        return not (self.how.frozen and program.has("training mode"))
 
 
 @dataclass(frozen=True)

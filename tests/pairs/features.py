@@ -911,6 +911,7 @@ def exported(self, x: Tensor) -> Tensor:
         "    return torch.mm(x.float(), torch.eye(4))\n",
         # Python is not exported
         refused=("JA301", "JA308"),
+        masks=("saved", "elsewhere", "lite"),  # PyTorch saves no Python
     ),
     Feature(
         "unused method",
