@@ -99,6 +99,26 @@ def test_lstm() -> None:
         torch.testing.assert_close(ours, eagers, rtol=0.05, atol=0.05)
 
 
+def test_a_list_that_is_filled_later_is_left() -> None:
+    """What it was made of is not what is in it."""
+    lines = (
+        "%l : Tensor[] = prim::ListConstruct(%h, %h)",
+        "%p : Tensor[] = prim::ListConstruct()",
+        "%p1 : Tensor[] = aten::append(%p, %w)",
+        "%p2 : Tensor[] = aten::append(%p, %w)",
+        "%no : bool = prim::Constant[value=0]()",
+        "%a : Tensor, %b : Tensor, %c : Tensor = "
+        "aten::lstm(%x, %l, %p, %no, %1, %half, %no, %no, %no)",
+        "return (%a, %b, %c)",
+    )
+    text = case(*lines).replace("graph(%x : Tensor)", "graph(%x : Tensor, %h : Tensor)")
+    graph = check("widen_products", text, weight(32, 8), exported=True)
+    x, h = torch.randn(5, 2, 8).bfloat16(), torch.zeros(1, 2, 8).bfloat16()
+    eager = values_of(parse(text, weight(32, 8)), x, h)
+    for ours, eagers in zip(values_of(emulating(graph), x, h), eager, strict=True):
+        assert torch.equal(ours, eagers)
+
+
 def test_what_is_not_of_the_dtype_is_as_it_was() -> None:
     """Which dtype a product without a weight has is asked."""
     text = case(
