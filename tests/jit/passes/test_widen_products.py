@@ -112,11 +112,7 @@ def test_a_list_that_is_filled_later_is_left() -> None:
         "return (%a, %b, %c)",
     )
     text = case(*lines).replace("graph(%x : Tensor)", "graph(%x : Tensor, %h : Tensor)")
-    graph = check("widen_products", text, weight(32, 8), exported=True)
-    x, h = torch.randn(5, 2, 8).bfloat16(), torch.zeros(1, 2, 8).bfloat16()
-    eager = values_of(parse(text, weight(32, 8)), x, h)
-    for ours, eagers in zip(values_of(emulating(graph), x, h), eager, strict=True):
-        assert torch.equal(ours, eagers)
+    unchanged("widen_products", text, weight(32, 8), exported=True)
 
 
 def test_what_is_not_of_the_dtype_is_as_it_was() -> None:
