@@ -50,7 +50,9 @@ class Sealer {
       }
     }
     for (Node* node : all_nodes(*graph_)) {
-      if (node->kind() == ops::deferred) {
+      if (node->kind() == ops::unchanged) {  // what a scope has read is part of the artefact
+        node->destroy();
+      } else if (node->kind() == ops::deferred) {
         const WithInsertPoint here(node);
         node->output()->replaceAllUsesWith(
             node->owningGraph()->insertConstant(node->i(attr::value)));
