@@ -141,7 +141,9 @@ class Widener {
       }
       return graph_.insert(aten::__and__, {emulated, fits});
     }
-    if (has_weight && node->kind() != aten::matmul && node->kind() != aten::mm) {
+    // Where they only multiply element by element these two promote operands of two dtypes.
+    const bool promotes = node->kind() == aten::einsum || node->kind() == Symbol::aten("tensordot");
+    if (has_weight && !promotes && node->kind() != aten::matmul && node->kind() != aten::mm) {
       return emulated;
     }
     Node* choice = graph_.insertNode(graph_.create(prim::If, {emulated}, 1));
@@ -149,8 +151,16 @@ class Widener {
     {
       Block* block = choice->addBlock();
       const WithInsertPoint inside(block);
-      Value* fits =
-          graph_.insert(aten::eq, {graph_.insert(prim::dtype, {x}), static_cast<int64_t>(dtype)});
+      const auto is_of_it = [&](Value* value) {
+        Value* its = graph_.insert(prim::dtype, {value});
+        return graph_.insert(aten::eq, {its, static_cast<int64_t>(dtype)});
+      };
+      Value* fits = is_of_it(x);
+      for (size_t i = 1; promotes && i < operands.size(); ++i) {
+        if (!tensor_in(operands[i]->node())) {
+          fits = graph_.insert(aten::__and__, {fits, is_of_it(operands[i])});
+        }
+      }
       fits = graph_.insert(aten::__and__, {fits, graph_.insert(Symbol::prim("is_cpu"), {x})});
       if (node->kind() == aten::matmul || node->kind() == aten::bmm || node->kind() == aten::mm) {
         Value* wide = graph_.insert(aten::size, {node->input(1), -1});

@@ -115,6 +115,22 @@ def test_a_list_that_is_filled_later_is_left() -> None:
     unchanged("widen_products", text, weight(32, 8), exported=True)
 
 
+def test_an_einsum_that_promotes_its_operands_is_left() -> None:
+    """It only multiplies element by element, and takes operands of two dtypes."""
+    text = case(
+        '%equation : str = prim::Constant[value="ij,ij->ij"]()',
+        "%l : Tensor[] = prim::ListConstruct(%x, %w)",
+        "%y : Tensor = aten::einsum(%equation, %l, %none)",
+        "return (%y)",
+    )
+    w = weight(64, 64)
+    graph = emulating(check("widen_products", text, w, exported=True))
+    for x in (torch.randn(64, 64), torch.randn(64, 64).bfloat16()):
+        (ours,), (eagers,) = values_of(graph, x), values_of(parse(text, w), x)
+        assert ours.dtype == eagers.dtype
+        torch.testing.assert_close(ours, eagers, rtol=0.02, atol=0.02)
+
+
 def test_what_is_not_of_the_dtype_is_as_it_was() -> None:
     """Which dtype a product without a weight has is asked."""
     text = case(
