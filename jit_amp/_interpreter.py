@@ -315,7 +315,8 @@ class Interpreter:
         """The values of a few small tensors are known: those made of numbers, as how much a
         detection model scales a picture of a fixed size. What torch.export looks on at has none."""
         if step.node.kind() in ("aten::tensor", "aten::as_tensor"):
-            if len(pytree.tree_leaves(operands[0])) > MOST_KNOWN or not _is_of_numbers(operands[0]):
+            numbers = pytree.tree_leaves(operands[0])
+            if len(numbers) > MOST_KNOWN or any(type(x) not in _NUMBERS for x in numbers):
                 return
             if isinstance(made, Tensor) and made.device.type == "cpu":
                 with for_real():
@@ -1090,10 +1091,6 @@ def _is_as_asked(x: Tensor, asked: dict[str, Any]) -> bool:
         and asked.get("dtype") in (None, x.dtype)
         and asked.get("device") in (None, x.device)
     )
-
-
-def _is_of_numbers(data: Any) -> bool:
-    return all(type(x) in _NUMBERS for x in pytree.tree_leaves(data))
 
 
 def _is_small(x: Tensor) -> bool:

@@ -161,16 +161,6 @@ bool is_widening(const Use& use) {
          constant_as<int64_t>(use.user->input(1)) == static_cast<int64_t>(c10::kFloat);
 }
 
-// Whether widen_products asks there if the weight is held widened.
-bool asks_whether_wide(const Use& use) {
-  const auto& answers = use.user->outputs();
-  return use.user->kind() == prim::dtype && !answers[0]->uses().empty() &&
-         std::all_of(answers[0]->uses().begin(), answers[0]->uses().end(), [](const Use& of) {
-           return of.user->kind() == aten::eq &&
-                  constant_as<int64_t>(of.user->input(1)) == static_cast<int64_t>(c10::kFloat);
-         });
-}
-
 bool is_question(const Node* node) {
   return node->kind() == *question_about(c10::kBFloat16) ||
          node->kind() == *question_about(c10::kHalf);
@@ -236,10 +226,6 @@ void take_from(Graph& graph, Value* owner, Value* weights, Node* constant, int64
   for (const Use& use : std::vector<Use>(constant->output()->uses())) {
     const WithInsertPoint here(use.user);
     if (is_widening(use) || use.user->kind() == prim::dtype) {
-      if (!is_widening(use) && !asks_whether_wide(use)) {  // what the program asks of its weight
-        use.user->output()->replaceAllUsesWith(
-            graph.insertConstant(static_cast<int64_t>(tensor_in(constant)->scalar_type())));
-      }
       use.user->replaceInput(0, held());
       continue;
     }

@@ -303,4 +303,4 @@ def test_the_products_that_a_processor_is_asked_by_are_computed() -> None:
     """TorchScript leaves out what nobody reads, and the answer would be one of chance."""
     scripted = torch.jit.script(Packed([], []))
     assert str(scripted.is_faster_in.graph).count("aten::mm") == 2
-    assert not scripted.is_faster_in(torch.float64)
+    assert isinstance(scripted.is_faster_in(torch.bfloat16), bool)  # which, the clock says
