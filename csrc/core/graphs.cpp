@@ -80,6 +80,13 @@ bool is_write(const Node* node) {
   return schema && schema->is_mutable();
 }
 
+bool is_fixed_list(const Value* list) {
+  return list->node()->kind() == prim::ListConstruct &&
+         std::all_of(list->uses().begin(), list->uses().end(), [](const Use& use) {
+           return use.user->kind().is_aten() && !is_write(use.user);
+         });
+}
+
 bool updates_statistics(const Node* node) {
   constexpr size_t kMean = 3, kTraining = 5;  // of both; of instance_norm it is `use_input_stats`
   const bool is_norm = node->kind() == aten::batch_norm || node->kind() == aten::instance_norm;

@@ -29,6 +29,9 @@ torch::jit::SourceRange as_written(const torch::jit::SourceRange& range);
 // Whether the node's operator writes to one of its operands, by its schema.
 bool is_write(const torch::jit::Node* node);
 
+// Whether a list is as it was made, as far as its uses tell: operators that write nothing.
+bool is_fixed_list(const torch::jit::Value* list);
+
 // Whether the node is a norm that may write to its running statistics, as AliasDb says of it
 // (torch/csrc/jit/ir/alias_analysis.cpp, analyzeBatchNorm): its schema does not say it.
 bool updates_statistics(const torch::jit::Node* node);

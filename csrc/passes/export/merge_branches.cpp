@@ -24,14 +24,6 @@ bool is_pure(const Block* block) {
                      [](const Node* node) { return is_pure(node); });
 }
 
-// A list that is as it was made, as far as can be seen here.
-bool is_fixed_list(const Value* list) {
-  return list->node()->kind() == prim::ListConstruct &&
-         std::all_of(list->uses().begin(), list->uses().end(), [](const Use& use) {
-           return use.user->kind().is_aten() && !is_write(use.user);
-         });
-}
-
 bool is_same_constant(const Value* one, const Value* other) {
   const auto a = toIValue(one), b = toIValue(other);
   return a && b && is_plain(one->type()) && a->tagKind() == b->tagKind() && *a == *b;

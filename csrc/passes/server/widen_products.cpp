@@ -44,23 +44,13 @@ std::optional<c10::ScalarType> reduced_dtype_of(const Value* value) {
              : std::nullopt;
 }
 
-// Whether a list has what it was made of: nobody appends to it.
-bool is_fixed(const Value* list) {
-  const auto& uses = list->uses();
-  return list->node()->kind() == prim::ListConstruct &&
-         std::all_of(uses.begin(), uses.end(), [](const Use& use) {
-           return use.user->kind() == prim::ListUnpack ||
-                  (use.user->maybeSchema() && !is_write(use.user));
-         });
-}
-
 // All tensors that the node takes; none where that is not known, or where there is no product: of
 // one operand `einsum` may give a view, whose memory is the operand's.
 std::optional<std::vector<Value*>> operands_of(Node* node) {
   std::vector<Value*> operands;
   for (Value* input : node->inputs()) {
     if (is_tensor_list(input->type())) {
-      if (!is_fixed(input)) {
+      if (!is_fixed_list(input)) {
         return std::nullopt;
       }
       const auto elements = input->node()->inputs();
