@@ -210,7 +210,11 @@ class _Checker:
             eager = self.outer(eager)
             before = {n: v.clone() for n, v in made.state_dict().items()}
             ours = self.through(outer, self.inputs)
-            if door.how.frozen and door.make != "optimize_for_inference":
+            if (
+                door.how.frozen
+                and door.make != "optimize_for_inference"
+                and not self.program.has("ignored method")  # PyTorch saves no Python
+            ):
                 ours = saved(ours)
             if door.how.traces:
                 del before
@@ -505,6 +509,12 @@ def check(program: Composed, door: Door) -> Outcome:
         return Outcome("PyTorch's", found.kind, "its executor differentiates there: docs/limits.md")
     if found.verdict != "differs" or not _may_be_pytorchs(found.kind, program, door):
         return found
+    if (
+        found.kind == "backward raises"
+        and door.call == "checkpoint"
+        and program.has("no scope at all")
+    ):
+        return Outcome("PyTorch's", found.kind, "docs/training.md, Checkpoints")
     if door.how.traces and (why := _tracers_loss(found.kind, program, door)):
         return Outcome("PyTorch's", found.kind, why)
     if found.kind == "values" and program.has("no scope at all") and _loses_writes(program):
@@ -512,18 +522,27 @@ def check(program: Composed, door: Door) -> Outcome:
     bare = Composed(without_scopes(program.source), program.features, program.seed)
     before = torch._C._jit_set_autocast_mode(False)
     try:
-        # A process with jit_amp has operators of its own; another could not load them. And PyTorch
-        # puts no trace that it has frozen into another module.
-        of_trace = door.how.frozen and door.how.traces
-        alone = door.carry == "elsewhere" or (door.carry == "inside another" and of_trace)
-        here = replace(door, carry="as it is") if alone else door
-        theirs = outcome(bare, here, PyTorch())
+        theirs = outcome(bare, pytorchs(door), PyTorch())
     finally:
         torch._C._jit_set_autocast_mode(before)
     alike = "cannot be made" if found.kind == OF_PYTORCH else found.kind
     if theirs.verdict == "differs" and theirs.kind == alike:
         return Outcome("PyTorch's", found.kind, theirs.detail)
     return found
+
+
+def pytorchs(door: Door) -> Door:
+    """The door, like this one, at which PyTorch without jit_amp can be asked.
+
+    A process with jit_amp has operators of its own; another could not load them. What PyTorch has
+    frozen it does not compile inside another module, what autocast does around TorchScript it does
+    not differentiate, and what it has compiled keeps other tensors in a checkpoint's second run.
+    """
+    make = "script" if door.how.wrapped else door.make
+    inside = door.carry == "inside another" and door.how.frozen
+    carry = "as it is" if inside or door.carry == "elsewhere" else door.carry
+    call = "plain" if door.call in ("ambient", "checkpoint") else door.call
+    return Door(make, carry, call)
 
 
 def _loses_writes(program: Composed) -> bool:
@@ -535,6 +554,8 @@ def _tracers_loss(kind: str, program: Composed, door: Door) -> str:
     of_gradients = kind == "requires_grad" or kind.startswith("gradients'")
     if of_gradients and "torch.no_grad" in program.source:
         return "a trace has no no_grad"
+    if kind == "dtype" and door.call == "ambient" and ".to(y.dtype)" in program.source:
+        return "a dtype that Python asked for is as it was when it was traced"
     if not kind.endswith("values"):
         return ""
     if door.call == "ambient" and "torch.is_autocast_enabled(" in program.source:

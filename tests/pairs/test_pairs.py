@@ -20,9 +20,9 @@ import jit_amp
 
 from . import plan
 from .campaign import Worker, reduced, same, to_line, write
-from .check import check, loaded
+from .check import check, loaded, outcome, pytorchs, without_scopes
 from .compose import Composed, compose
-from .doors import CARRIES, MAKES, Door, doors
+from .doors import CARRIES, MAKES, Door, PyTorch, doors
 from .features import FEATURES
 from .plan import Item
 from .undone import FAULTS, ROOT, Fault
@@ -94,6 +94,22 @@ def test_nothing_is_noticed_where_nothing_is_planted() -> None:
     for make, carry in (*((m, "as it is") for m in MAKES), *(("exact", c) for c in CARRIES)):
         call = "no_grad" if carry == "lite" or make == "optimize_for_inference" else "plain"
         assert check(PLAIN, Door(make, carry, call)).verdict == "agrees", (make, carry)
+
+
+def test_pytorch_alone_does_what_excuses_jit_amp() -> None:
+    """A difference is PyTorch's where PyTorch differs alike: so it must not at every program."""
+    bare = Composed(without_scopes(PLAIN.source), PLAIN.features, PLAIN.seed)
+    differ = []
+    before = torch._C._jit_set_autocast_mode(False)
+    try:
+        for door in {pytorchs(door) for door in doors()}:
+            found = outcome(bare, door, PyTorch())
+            known = "requires_grad" if door.call == "vmap" else ""  # its executor forgets it
+            if found.verdict != "agrees" and found.kind != known:
+                differ.append(f"{door}: {found.kind}: {found.detail}")
+    finally:
+        torch._C._jit_set_autocast_mode(before)
+    assert not differ
 
 
 class Planted(nn.Module):
