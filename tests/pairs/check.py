@@ -554,8 +554,10 @@ def _tracers_loss(kind: str, program: Composed, door: Door) -> str:
     of_gradients = kind == "requires_grad" or kind.startswith("gradients'")
     if of_gradients and "torch.no_grad" in program.source:
         return "a trace has no no_grad"
-    if kind == "dtype" and door.call == "ambient" and ".to(y.dtype)" in program.source:
-        return "a dtype that Python asked for is as it was when it was traced"
+    casts = ("write to float's result", "write to to's result", "write to type_as' result")
+    of_casts = any(name.endswith(casts) for name in program.features)
+    if of_casts and door.call == "ambient" and kind.endswith(("dtype", "values")):
+        return "a cast that gave its operand when it was traced is one value with it"
     if not kind.endswith("values"):
         return ""
     if door.call == "ambient" and "torch.is_autocast_enabled(" in program.source:
@@ -564,9 +566,6 @@ def _tracers_loss(kind: str, program: Composed, door: Door) -> str:
         return "attention asks Python whether gradients are recorded, and computes otherwise"
     if _loses_writes(program):
         return "the tracer drops the write, and warns of it"
-    casts = ("write to float's result", "write to to's result", "write to type_as' result")
-    if door.call == "ambient" and any(program.has(name) for name in casts):
-        return "a cast that gave its operand when it was traced is one value with it"
     return ""
 
 
