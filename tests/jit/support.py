@@ -8,6 +8,7 @@ import importlib.util
 import inspect
 import io
 import linecache
+import os
 import re
 import tempfile
 import warnings
@@ -328,6 +329,11 @@ def refusal(function: Callable[..., Any] | nn.Module) -> str:
     with pytest.raises(jit_amp.AutocastError) as raised:
         jit_amp.script(function)
     return re.sub(r'File "[^"]*", line \d+', 'File "FILE", line N', str(raised.value)).rstrip()
+
+
+def unsanitized() -> dict[str, str]:
+    """The environment for programs that run without the runtimes which scripts/sanitize loads."""
+    return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
 
 
 def matrix(seed: int = 0) -> Tensor:

@@ -23,7 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import jit_amp
 
-from ..support import assert_same, imported
+from ..support import assert_same, imported, unsanitized
 
 
 class Attention(nn.Module):
@@ -515,7 +515,8 @@ def browser_at(path: Path, width: int = 1300) -> Any:
     ):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    browser = selenium.Chrome(options=options, service=selenium.ChromeService(driver))
+    service = selenium.ChromeService(driver, env=unsanitized())
+    browser = selenium.Chrome(options=options, service=service)
     browser.get(path.as_uri())
     return browser
 

@@ -7,7 +7,6 @@ not need that pass any more: it can go once no supported release does.
 from __future__ import annotations
 
 import io
-import os
 import re
 import subprocess
 import sys
@@ -21,6 +20,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from ..support import unsanitized
 
 ROOT = Path(__file__).parents[3]
 PASSES = {path.stem for path in (ROOT / "csrc/passes/quirks").glob("*.cpp")}
@@ -231,8 +232,7 @@ def own_callstacks() -> bool:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "fails.py")
         path.write_text(FAILS)
-        stock = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}  # no sanitizer's word
-        done = subprocess.run([sys.executable, path], env=stock, capture_output=True)
+        done = subprocess.run([sys.executable, path], env=unsanitized(), capture_output=True)
         return done.returncode < 0
 
 
