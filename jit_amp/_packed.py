@@ -72,7 +72,8 @@ class Packed(nn.Module):
         if weight.is_mkldnn:
             weight = weight.to_dense().view(self.shapes[i])
             if len(self.plans[i]) > 1:
-                weight = weight.contiguous(memory_format=torch.channels_last)
+                # `contiguous` would leave a 1x1 weight in strides that pass for the default ones.
+                weight = weight.to(weight.dtype, memory_format=torch.channels_last)
         return self.converted(weight, self.dtypes[i])
 
     def converted(self, x: Tensor, dtype: int) -> Tensor:

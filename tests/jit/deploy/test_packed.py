@@ -15,7 +15,7 @@ import jit_amp
 from jit_amp import _freeze
 from jit_amp._packed import Packed
 
-from .packed import bfloat16_processor, old_processor
+from .packed import OnProcessor, bfloat16_processor, old_processor
 
 
 @pytest.fixture(autouse=True)
@@ -304,3 +304,12 @@ def test_the_products_that_a_processor_is_asked_by_are_computed() -> None:
     scripted = torch.jit.script(Packed([], []))
     assert str(scripted.is_faster_in.graph).count("aten::mm") == 2
     assert isinstance(scripted.is_faster_in(torch.bfloat16), bool)  # which, the clock says
+
+
+def test_an_unpacked_weight_has_the_strides_that_were_saved() -> None:
+    weight = torch.rand(8, 8, 1, 1).bfloat16().to(memory_format=torch.channels_last)
+    own = OnProcessor([weight], [[0, 0, 1, 1, 1, 1, 1, 2, 8, 4, 4]])
+    own.pack()
+    assert own.weights[0].is_mkldnn
+    assert torch.equal(own.dense(0), weight)
+    assert own.dense(0).stride() == weight.stride()
