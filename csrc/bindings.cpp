@@ -20,8 +20,8 @@
 #include "passes/export/write_questions.h"
 #include "passes/quirks/write_numbers.h"
 #include "passes/server/pack_weights.h"
-#include "passes/source/enclose.h"
 #include "passes/source/restore_trace.h"
+#include "passes/source/wrap.h"
 #include "pipelines/alone.h"
 #include "runtime/attach.h"
 #include "runtime/explain.h"
@@ -180,9 +180,9 @@ void bind_errors(py::module_& m) {
       PyErr_SetString(type.ptr(), error.getOriginalMsg().value_or(error.what()).c_str());
     }
   });
-  m.def("refusal_texts", [] {
+  m.def("diagnostic_texts", [] {
     std::vector<std::tuple<int, std::string, std::string, std::string, std::string>> rows;
-    for (const auto& row : jit_amp::refusal_texts()) {
+    for (const auto& row : jit_amp::diagnostic_texts()) {
       rows.emplace_back(row.code, row.what, row.instead, row.cause, row.example);
     }
     return rows;
@@ -191,21 +191,21 @@ void bind_errors(py::module_& m) {
   m.def(
       "refuse",
       [](int code, const std::vector<std::string>& arguments, const std::string& where) {
-        throw jit_amp::refusal(jit_amp::refusal_of_code(code), nullptr, arguments, where);
+        throw jit_amp::diagnostic(jit_amp::diagnostic_of_code(code), nullptr, arguments, where);
       },
       py::arg("code"), py::arg("arguments"), py::arg("where") = "");
-  m.def("refuse_export",
-        [](const torch::jit::Node* node, int code, const std::vector<std::string>& arguments) {
-          using jit_amp::Refusal;
-          for (const Refusal refusal :
-               {Refusal::not_exportable, Refusal::branch_on_tensor, Refusal::loop_on_tensor,
-                Refusal::kept_attribute, Refusal::value_needed, Refusal::unexportable_operator}) {
-            if (jit_amp::refusal_texts()[static_cast<size_t>(refusal)].code == code) {
-              throw jit_amp::refusal(refusal, node, arguments);
-            }
-          }
-          throw py::value_error("no refusal of an export has this code");
-        });
+  m.def("refuse_export", [](const torch::jit::Node* node, int code,
+                            const std::vector<std::string>& arguments) {
+    using jit_amp::Diagnostic;
+    for (const Diagnostic row : {Diagnostic::not_exportable, Diagnostic::branch_on_tensor,
+                                 Diagnostic::loop_on_tensor, Diagnostic::kept_attribute,
+                                 Diagnostic::value_needed, Diagnostic::unexportable_operator}) {
+      if (jit_amp::diagnostic_texts()[static_cast<size_t>(row)].code == code) {
+        throw jit_amp::diagnostic(row, node, arguments);
+      }
+    }
+    throw py::value_error("no diagnostic of an export has this code");
+  });
 }
 
 // jit_amp.script, install and the decorators: what runs in process.
@@ -269,29 +269,28 @@ void bind_scripting(py::module_& m) {
 }
 
 // Scopes around whole functions, and functions that leave scopes out.
-void bind_enclosing(py::module_& m) {
-  m.def("enclose_method",
+void bind_wrapping(py::module_& m) {
+  m.def("wrap_method",
         [](const c10::ClassTypePtr& type, const std::string& name,
            const std::shared_ptr<torch::jit::Graph>& pattern, const std::vector<Scope>& scopes) {
           auto* method = type->findMethod(name);
           auto& function = torch::jit::toGraphFunction(method ? *method : *type->findHook(name));
           function.ensure_defined();
-          jit_amp::enclose(*function.graph(), *pattern, around(scopes));
+          jit_amp::wrap(*function.graph(), *pattern, around(scopes));
         });
-  m.def("enclosed_function",
-        [](const StrongFunctionPtr& function, const std::shared_ptr<torch::jit::Graph>& pattern,
-           const std::vector<Scope>& scopes) {
-          auto copy = jit_amp::copied(function);
-          jit_amp::enclose(*torch::jit::toGraphFunction(*copy.function_).graph(), *pattern,
-                           around(scopes));
-          return copy;
-        });
-  m.def("enclosed_forward",
+  m.def("wrapped_function", [](const StrongFunctionPtr& function,
+                               const std::shared_ptr<torch::jit::Graph>& pattern,
+                               const std::vector<Scope>& scopes) {
+    auto copy = jit_amp::copied(function);
+    jit_amp::wrap(*torch::jit::toGraphFunction(*copy.function_).graph(), *pattern, around(scopes));
+    return copy;
+  });
+  m.def("wrapped_forward",
         [](const Module& module, const std::shared_ptr<torch::jit::Graph>& pattern,
            const std::vector<Scope>& scopes) {
           Module copy = jit_amp::own_copy(module);
           auto& function = torch::jit::toGraphFunction(copy.get_method("forward").function());
-          jit_amp::enclose(*function.graph(), *pattern, around(scopes));
+          jit_amp::wrap(*function.graph(), *pattern, around(scopes));
           return copy;
         });
   // Both return whether there was a lowered function to ignore autocast.
@@ -416,7 +415,7 @@ void bind_tracing(py::module_& m) {
           const auto graph = torch::jit::toGraphFunction(*function.function_).graph();
           jit_amp::restore(graph, *pattern);
           jit_amp::write_numbers(*graph);  // the trace may be saved
-          jit_amp::enclose(*graph, *pattern, around(scopes));
+          jit_amp::wrap(*graph, *pattern, around(scopes));
         });
   m.def("restore_module",
         [](const Module& module, const std::shared_ptr<torch::jit::Graph>& pattern,
@@ -433,7 +432,7 @@ void bind_tracing(py::module_& m) {
           }
           for (const std::string& method : methods) {
             auto& function = torch::jit::toGraphFunction(module.get_method(method).function());
-            jit_amp::enclose(*function.graph(), *pattern, around(scopes));
+            jit_amp::wrap(*function.graph(), *pattern, around(scopes));
           }
         });
 }
@@ -558,7 +557,7 @@ void bind_tests(py::module_& m) {
 PYBIND11_MODULE(_C, m) {
   bind_errors(m);
   bind_scripting(m);
-  bind_enclosing(m);
+  bind_wrapping(m);
   bind_freezing(m);
   bind_tracing(m);
   bind_explaining(m);

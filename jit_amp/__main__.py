@@ -810,7 +810,7 @@ def _parser() -> argparse.ArgumentParser:
         + ", ".join(_verdict.LIMITS),
     )
 
-    made = command("freeze", run_freeze, "an artefact of stock operators")
+    made = command("freeze", run_freeze, "a frozen module of stock operators")
     made.add_argument("model", help=MODEL_HELP)
     takes_inputs(made)
     made.add_argument("-o", "--output", type=Path, required=True, help="the file to write")

@@ -37,9 +37,9 @@ _own: weakref.WeakKeyDictionary[Any, dict[type, list[Any]]] = weakref.WeakKeyDic
 _free: set[Any] = set()
 # Each type of ours as PyTorch knows it.
 _apart: dict[Any, Any] = {}
-_enclosed_functions: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+_wrapped_functions: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 # The TorchScript classes that have the scopes of their methods' decorators.
-_enclosed_classes: weakref.WeakKeyDictionary[type, Any] = weakref.WeakKeyDictionary()
+_wrapped_classes: weakref.WeakKeyDictionary[type, Any] = weakref.WeakKeyDictionary()
 # The pair that fx graphs hold in place of a `with`, and what stands for it in a script.
 _IN_SCRIPT = {
     torch.amp.autocast_mode._enter_autocast: _pattern.enter_autocast,
@@ -47,9 +47,9 @@ _IN_SCRIPT = {
 }
 
 
-def compiled(obj: Any, frames_up: int = 0, is_enclosed: bool = False) -> Any:
+def compiled(obj: Any, frames_up: int = 0, is_wrapped: bool = False) -> Any:
     """``torch.jit.script``, with the scopes of decorators. ``frames_up`` calls above the caller
-    is the frame whose names a class may use. ``is_enclosed``: there will be a scope around it."""
+    is the frame whose names a class may use. ``is_wrapped``: there will be a scope around it."""
     if _compilation():  # a hook of the user's compiles something in between
         return _script.script(obj, _frames_up=frames_up + 1)
     with lock, _replaced(), overloads_kept(obj):
@@ -59,7 +59,7 @@ def compiled(obj: Any, frames_up: int = 0, is_enclosed: bool = False) -> Any:
         finally:
             _this_thread.compilation = None
         if isinstance(result, (ScriptFunction, ScriptModule)):
-            _lost_writes.refuse(result, compilation.writes, is_enclosed)
+            _lost_writes.refuse(result, compilation.writes, is_wrapped)
         compilation.keep_types()
         if isinstance(result, ScriptModule):
             compilation.set_apart(result)
@@ -274,10 +274,10 @@ def _script_impl(
         compilation.look_at(inner)
     if not scopes:
         return original(obj, *args, **kwargs)
-    if obj not in _enclosed_functions:
+    if obj not in _wrapped_functions:
         scripted = inner if isinstance(inner, ScriptFunction) else original(inner)
-        _enclosed_functions[obj] = _decorated.enclosed_function(scripted, scopes)
-    return _enclosed_functions[obj]
+        _wrapped_functions[obj] = _decorated.wrapped_function(scripted, scopes)
+    return _wrapped_functions[obj]
 
 
 def _get_jit_def(
@@ -337,12 +337,12 @@ def _create_methods(
 ) -> None:
     original(concrete_type, methods, properties)
     for stub in methods:
-        _enclose(concrete_type.jit_type, stub.def_.name().name, getattr(stub, "scopes", []))
+        _wrap(concrete_type.jit_type, stub.def_.name().name, getattr(stub, "scopes", []))
     for stub in properties:
         for name, scopes in zip(
             (stub.def_.getter_name(), stub.def_.setter_name()), stub.scopes, strict=False
         ):
-            _enclose(concrete_type.jit_type, name.name, scopes)
+            _wrap(concrete_type.jit_type, name.name, scopes)
 
 
 def _create_hooks(
@@ -352,7 +352,7 @@ def _create_hooks(
     done = set()
     for stub in (*hooks, *pre_hooks):
         if stub.def_.name().name not in done:  # one hook may be there twice
-            _enclose(concrete_type.jit_type, stub.def_.name().name, getattr(stub, "scopes", []))
+            _wrap(concrete_type.jit_type, stub.def_.name().name, getattr(stub, "scopes", []))
         done.add(stub.def_.name().name)
 
 
@@ -368,14 +368,14 @@ def _compile_class(
     decorated = {each: value for each, value in methods.items() if _decorated.unwrap(value)[1]}
     with _expecting(compilation, [*decorated.values(), *_accessors(cls)]):
         made = original(cls, _resolving(rcb, [*decorated.values(), *_accessors(cls)]), name)
-    if _enclosed_classes.get(cls) is not made:
-        _enclosed_classes[cls] = made
+    if _wrapped_classes.get(cls) is not made:
+        _wrapped_classes[cls] = made
         for each, value in decorated.items():
             if not isinstance(vars(cls)[each], staticmethod):
-                _enclose(made, each, _decorated.unwrap(value)[1])
+                _wrap(made, each, _decorated.unwrap(value)[1])
         for each, value in vars(cls).items():
             for kind, accessor in zip(("getter", "setter"), _of_property(value), strict=False):
-                _enclose(made, f"__{each}_{kind}", _decorated.unwrap(accessor)[1])
+                _wrap(made, f"__{each}_{kind}", _decorated.unwrap(accessor)[1])
     return made
 
 
@@ -394,9 +394,9 @@ _HOOKS: list[tuple[Any, str, Callable[..., Any]]] = [
 ]
 
 
-def _enclose(jit_type: Any, name: str, scopes: list[Around]) -> None:
+def _wrap(jit_type: Any, name: str, scopes: list[Around]) -> None:
     if scopes:
-        _C.enclose_method(jit_type, name, _decorated.pattern(), scopes)
+        _C.wrap_method(jit_type, name, _decorated.pattern(), scopes)
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ _DTYPES: dict[str | None, torch.dtype | None] = {
     **dict.fromkeys(("amp_fp16", "amp_float16", "fp16", "float16"), torch.float16),
 }
 _NO_AUTOCAST = ("fp32", "float32", "", None)
-WIDENS: Around = ("float32 inputs", None, False, None)  # passes/enclose.h, kWidens
+WIDENS: Around = ("float32 inputs", None, False, None)  # passes/wrap.h, kWidens
 IGNORED: list[Around] = [("cpu", None, False, None), ("cuda", None, False, None)]
 
 
@@ -121,8 +121,8 @@ def pattern() -> torch._C.Graph:
     return graph
 
 
-def enclosed_function(func: Any, scopes: list[Around]) -> Any:
+def wrapped_function(func: Any, scopes: list[Around]) -> Any:
     """A copy of a scripted function inside scopes."""
-    enclosed = _C.enclosed_function(func, pattern(), scopes)
-    vars(enclosed).update(vars(func))
-    return enclosed
+    wrapped = _C.wrapped_function(func, pattern(), scopes)
+    vars(wrapped).update(vars(func))
+    return wrapped

@@ -14,7 +14,7 @@ PAGE = "docs/errors.md"
 
 def codes() -> list[int]:
     """All codes there are."""
-    return [row[0] for row in _C.refusal_texts()]
+    return [row[0] for row in _C.diagnostic_texts()]
 
 
 def number_of(text: str) -> int:
@@ -34,7 +34,7 @@ def number_of(text: str) -> int:
 
 def told(number: int) -> dict[str, str]:
     """What a code means, in parts."""
-    row = next(each for each in _C.refusal_texts() if each[0] == number)
+    row = next(each for each in _C.diagnostic_texts() if each[0] == number)
     _, what, instead, cause, example = row
     first = what.split("\n", 1)[0].replace("{}", "…")
     return {

@@ -217,7 +217,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _lowered(scripted: Any, method: str) -> Iterator[Lowered]:
-    """The casts of the lowered graph, and those that an artefact decides about when it runs."""
+    """The casts of the lowered graph, and those that a frozen module decides about when it runs."""
     ambient = torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the report has them

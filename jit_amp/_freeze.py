@@ -32,7 +32,7 @@ def freeze(
 ) -> ScriptModule:
     """Freezes a module, as ``torch.jit.freeze`` does, with its autocast scopes resolved.
 
-    The result is called an artefact. It holds stock operators only: no scope, and no operator of
+    The frozen module holds stock operators only: no scope, and no operator of
     jit_amp's. Each weight is a constant in the dtype that it is used in. Save it with
     ``torch.jit.save`` or ``_save_for_lite_interpreter``, and load it where jit_amp is not. Call it
     outside any autocast, because its scopes are part of it already.
@@ -52,17 +52,17 @@ def freeze(
             or absent, and the result refuses tensors of other dtypes or devices; shapes are free.
             Without, what is unknown is asked at run time: right for every input, and slower.
         example_kwarg_inputs: arguments by name, besides those of the one example.
-        target: where the artefact will run. ``"portable"``: everywhere, phones included.
+        target: where the frozen module will run. ``"portable"``: everywhere, phones included.
             ``"server"``: in PyTorch with oneDNN, as it is built for x86: it has operators that
             compute an activation in the convolution or linear layer before it. They are used where
             the processor computes in the dtype, and a build without them does not load the file.
             There is one rounding fewer, and convolutions compute with channels last. Weights are
             kept in the layout that is best for the shapes of the first example; calls with other
             shapes are slower.
-        check_inputs: whether the artefact starts with a check of its inputs. Without it nothing
+        check_inputs: whether the frozen module starts with a check of its inputs. Without, nothing
             about them is taken for granted, neither from examples nor from what the weights
             demand: each cast asks at run time for its tensor's dtype and device, as eager does.
-            So examples cannot be given. The artefact then takes all that eager takes. It is no
+            So examples cannot be given. The frozen module then takes all that eager takes. It is no
             easier to convert for another engine: docs/engines.md says what is.
         precision (Precision | str | os.PathLike | None): what ``jit_amp.tune`` found for the
             module, or the file of its ``to_json``. Its units stay in float32; where the module had
@@ -94,7 +94,7 @@ def freeze(
     if target == "server" and not _has_onednn():
         raise ValueError(
             "jit_amp.freeze: target='server' needs operators of oneDNN, which this build of "
-            "PyTorch does not have: leave out the target, and the artefact runs everywhere"
+            "PyTorch does not have: leave out the target, and the frozen module runs everywhere"
         )
     _check.flag("check_inputs", check_inputs)
     if precision is not None:
@@ -104,7 +104,7 @@ def freeze(
     scripted, examples = _taken("freeze", mod, example_inputs, example_kwarg_inputs)
     if examples and not check_inputs:
         raise ValueError(
-            "jit_amp.freeze: what examples tell holds only where the artefact checks its inputs: "
+            "jit_amp.freeze: what examples tell holds only where inputs are checked: "
             "leave out either the examples or check_inputs=False"
         )
     _check_preserved(scripted, preserved)
@@ -153,7 +153,7 @@ def optimize_for_inference(
 
     PyTorch's (``torch/jit/_freeze.py``) splits a linear layer into a product and an addition. In a
     scope, autocast then casts the product and leaves the bias float32, and so the result; in an
-    artefact the result is rounded twice. Here linear layers stay whole.
+    frozen module the result is rounded twice. Here linear layers stay whole.
 
     Args:
         mod: a frozen module, which is changed in place; any other is put in eval mode and frozen

@@ -3,7 +3,7 @@
 What the graph does with tensors is recorded as PyTorch's own operators. What it does with
 numbers, lists, dictionaries and objects is done here and now; sizes are symbols. A branch on a
 number takes one side, a loop is unrolled. A branch on the value of a tensor becomes ``torch.cond``.
-What cannot be said so is refused at the line of the program: ``csrc/core/refusals.inc``, codes 5xx.
+What cannot be said so is refused at the line of the program (``csrc/core/diagnostics.inc``, 5xx).
 
 The graph is that of ``csrc/runtime/export.h``: flat, lowered, not frozen. What the dialect's
 operators mean stands in ``csrc/core/dialect.h``.

@@ -38,11 +38,11 @@ class Write(NamedTuple):
     text: str
 
 
-def refuse(scripted: Any, suspects: Iterable[Write], is_enclosed: bool) -> None:
+def refuse(scripted: Any, suspects: Iterable[Write], is_wrapped: bool) -> None:
     """Refuses what has scopes, or gets one around it, and writes that PyTorch has dropped:
     ``suspects``, or what the texts have that functions were compiled from."""
     made = scripted if isinstance(scripted, ScriptFunction) else scripted._c
-    if not (is_enclosed or _C.has_scopes(made)):
+    if not (is_wrapped or _C.has_scopes(made)):
         return
     texts, writes = _C.sources_and_writes(made)
     in_texts = (write for text in sorted(texts) for write in _suspected(*text))

@@ -1,4 +1,4 @@
-"""The weights of an artefact for servers, in the form that the processor at hand computes with."""
+"""The weights of a frozen module for servers, in the form that the processor computes with."""
 
 from typing import List, Tuple  # noqa: UP035  (TorchScript's)
 
@@ -14,8 +14,8 @@ def emulates(dtype: torch.dtype) -> bool:
 class Packed(nn.Module):
     """Saves weights as they are; holds each once, as the processor wants it.
 
-    It is scripted, and becomes a submodule of the artefact (passes/server/pack_weights.h). When
-    it is made and when it is loaded it asks the processor, and takes the weights one by one:
+    It is scripted, and becomes a submodule of the frozen module (passes/server/pack_weights.h).
+    When it is made and when it is loaded it asks the processor, and takes the weights one by one:
 
     - where it computes in their dtype, weights that have a plan are packed in oneDNN's layout;
     - where it emulates the dtype, they are widened to float32, but for small ones, and those of

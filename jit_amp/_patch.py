@@ -46,7 +46,7 @@ def of(precision: Precision, model: nn.Module) -> str:
         lines = lines_of(_float32.path_of(file))
         known = [each for each in precision.lines if _float32.is_file(each.file, file)]
         if precision.kind == "line":
-            _enclose(precision.device_type, file, [int(name) for name in names], lines, known)
+            _wrap(precision.device_type, file, [int(name) for name in names], lines, known)
         else:
             _decorate(file, names, lines, known)
     for path, lines in changed.items():
@@ -175,7 +175,7 @@ def _casts_in_function(
     return {end for each in statements for end in _reads.casts(each, reduced)}
 
 
-def _enclose(
+def _wrap(
     device_type: str, file: str, numbers: list[int], lines: list[str], known: list[Line]
 ) -> None:
     tree = ast.parse("".join(lines))
@@ -188,7 +188,7 @@ def _enclose(
     for statement, number in sorted(statements.items(), key=lambda each: -each[0].lineno):
         first, last = statement.lineno, statement.end_lineno or statement.lineno
         inside = [each for each in known if first <= each.line <= last]
-        if why := _cannot_be_enclosed(statement, lines):
+        if why := _cannot_be_wrapped(statement, lines):
             raise ValueError(
                 f"to_code: {file}:{number} {why}: put what is computed there into a statement that"
                 " has lines of its own, and tune again"
@@ -229,7 +229,7 @@ _LATER = {
 }
 
 
-def _cannot_be_enclosed(statement: ast.stmt, lines: list[str]) -> str:
+def _cannot_be_wrapped(statement: ast.stmt, lines: list[str]) -> str:
     """Why a statement cannot be put into a scope; empty where it can."""
     if not isinstance(statement, _SIMPLE):
         return f"is the head of `{lines[statement.lineno - 1].split()[0].rstrip(':')}`"

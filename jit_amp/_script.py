@@ -25,15 +25,15 @@ _R = TypeVar("_R")
 _Class = TypeVar("_Class", bound=type)
 
 
-def _scripted(obj: Any, frames_up: int = 0, is_enclosed: bool = False) -> Any:
+def _scripted(obj: Any, frames_up: int = 0, is_wrapped: bool = False) -> Any:
     """Returns `obj` as a ScriptFunction or ScriptModule, autocast decorators being scopes of it; or
     what else torch.jit.script makes of it: with PYTORCH_JIT=0, or of an object of another class.
-    `is_enclosed`: there will be a scope around it."""
+    `is_wrapped`: there will be a scope around it."""
     if isinstance(obj, (ScriptFunction, ScriptModule)):
-        _lost_writes.refuse(obj, (), is_enclosed)
+        _lost_writes.refuse(obj, (), is_wrapped)
         return obj
     try:
-        return _compiling.compiled(obj, frames_up + 1, is_enclosed)
+        return _compiling.compiled(obj, frames_up + 1, is_wrapped)
     except _C.AutocastError:
         raise
     except RuntimeError as error:
@@ -197,7 +197,7 @@ def script(
         return scripted
     if isinstance(scripted, ScriptFunction):
         if scopes:
-            scripted = _decorated.enclosed_function(scripted, scopes)
+            scripted = _decorated.wrapped_function(scripted, scopes)
         if _C.leave_function(scripted):
             return scripted
         lowered = _C.lower_function(scripted)
@@ -205,7 +205,7 @@ def script(
         return lowered
     module = scripted._c
     if scopes:
-        module = _C.enclosed_forward(module, _decorated.pattern(), scopes)
+        module = _C.wrapped_forward(module, _decorated.pattern(), scopes)
     elif _C.lower_where_it_is(module):
         return scripted
     return _wrap(_C.lower_module(module), scripted)

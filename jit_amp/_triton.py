@@ -1,4 +1,4 @@
-"""A model repository of Triton Inference Server for an artefact."""
+"""A model repository of Triton Inference Server for a frozen module."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def write_repository(
 ) -> None:
     """Writes ``folder/name/config.pbtxt`` and ``folder/name/1/model.pt``.
 
-    The artefact is called once, with the example. Inputs have the names of forward's arguments,
+    The frozen module is called once, with the example. Inputs are named as forward's arguments,
     outputs are ``OUTPUT__0`` and so on; their dtypes and numbers of dimensions are the example's,
     and all sizes are free. Triton does no batching of its own (``max_batch_size: 0``), and runs the
-    model on the kind of device that the example is on, as an artefact's weights do not move.
+    model on the kind of device that the example is on, as a frozen module's weights do not move.
 
     Raises:
         TypeError: an input or output that Triton's PyTorch backend cannot have: no tensor, or of a

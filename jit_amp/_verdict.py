@@ -210,7 +210,7 @@ def _against_overflow(rows: list[Row]) -> Advice:
 def _for_no_scope(report: Report) -> Advice | None:
     flops = sum(row.flops for row in report.rows)
     narrow = sum(row.flops for row in report.rows if row.computed_in in REDUCED)
-    if narrow >= flops / 2:  # such as an artefact, which has no scopes any more
+    if narrow >= flops / 2:  # such as a frozen module, which has no scopes any more
         return None
     by = max(report.rows, key=lambda row: row.flops)
     device = by.devices[0] if by.devices else "cpu"

@@ -102,7 +102,7 @@ def register(op: str, device_type: Statable, policy: Policy) -> _Registered:
     """States what autocast does to an operator.
 
     It holds for what is scripted or frozen from now on, and at its next call for what was scripted
-    before. An artefact of ``jit_amp.freeze`` stays as it is. A policy that you state is
+    before. A frozen module of ``jit_amp.freeze`` stays as it is. A policy that you state is
     believed: make it the one that the operator has in eager.
 
     Args:

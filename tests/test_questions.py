@@ -45,7 +45,7 @@ QUESTIONS: dict[str, tuple[list[str], str]] = {
         r"jit_amp\.tune",
     ),
     "An operator of mine cannot be frozen. What do I write?": (
-        ["docs/errors.md#ja301", "operators.md#an-operator-of-yours-in-an-artefact"],
+        ["docs/errors.md#ja301", "operators.md#an-operator-of-yours-in-a-frozen-module"],
         r"policy\.register",
     ),
     "PyTorch leaves TorchScript. Where do I go from here?": (

@@ -7,8 +7,8 @@
 #include <optional>
 #include <set>
 
-#include "analysis/results.h"
 #include "analysis/traits.h"
+#include "analysis/transfer.h"
 #include "core/dialect.h"
 #include "core/graphs.h"
 
@@ -18,7 +18,7 @@ namespace {
 using namespace torch::jit;
 using c10::TypeKind;
 
-const Known kNothing;
+const AbstractValue kNothing;
 
 const auto kDict = Symbol::aten("dict");
 
@@ -46,10 +46,10 @@ class Analyst {
     }
   }
 
-  void run(Graph& graph, const std::vector<Known>& inputs) {
+  void run(Graph& graph, const std::vector<AbstractValue>& inputs) {
     const auto values = graph.inputs();
     for (size_t i = 0; i < values.size(); ++i) {
-      set(values[i], i < inputs.size() ? inputs[i] : Known{});
+      set(values[i], i < inputs.size() ? inputs[i] : AbstractValue{});
     }
     do {
       changed_ = false;
@@ -60,27 +60,29 @@ class Analyst {
   Facts facts;
 
  private:
-  const Known& of(const Value* value) const { return facts.known(value); }
+  const AbstractValue& of(const Value* value) const { return facts.known(value); }
 
-  void set(const Value* value, Known known) {
+  void set(const Value* value, AbstractValue known) {
     facts.set(value, is_written(value) ? of_written(value, std::move(known)) : std::move(known));
   }
 
   // A container that is made here, and that only operators which are known to do so write to, holds
   // what it was made of and what these put into it. That is found later in the graph: what is known
   // becomes less from one visit to the next, until nothing changes.
-  Known of_written(const Value* value, Known known) {
+  AbstractValue of_written(const Value* value, AbstractValue known) {
     const auto kind = value->node()->kind();
     const bool is_made = kind == prim::ListConstruct || kind == prim::DictConstruct ||
                          (kind == kDict && value->node()->inputs().empty());
-    const bool is_attribute = kind == prim::GetAttr && known.kind != Known::unknown;
+    const bool is_attribute = kind == prim::GetAttr && known.kind != AbstractValue::unknown;
     if (value->owningGraph() != graph_ || !(is_made || is_attribute)) {
       return {};
     }
     const auto& uses = is_attribute ? attributes_[name_of(value)] : value->uses();
-    std::optional<Known> element;
-    const auto add = [&](const Known& more) { element = element ? join(*element, more) : more; };
-    for (const Known& part : known.parts) {
+    std::optional<AbstractValue> element;
+    const auto add = [&](const AbstractValue& more) {
+      element = element ? join(*element, more) : more;
+    };
+    for (const AbstractValue& part : known.parts) {
       add(part);
     }
     for (const Use& use : uses) {
@@ -93,9 +95,10 @@ class Analyst {
         add(formal->kind() == TypeKind::VarType ? of(*put) : of(*put).element());
       }
     }
-    Known now{.kind = value->type()->kind() == TypeKind::ListType ? Known::list : Known::dict};
+    AbstractValue now{.kind = value->type()->kind() == TypeKind::ListType ? AbstractValue::list
+                                                                          : AbstractValue::dict};
     if (facts.has(value)) {
-      for (const Known& part : of(value).parts) {
+      for (const AbstractValue& part : of(value).parts) {
         add(part);
       }
     }
@@ -115,12 +118,12 @@ class Analyst {
   // What is known of a module's attribute. A list or dictionary holds what it held when the module
   // was frozen, and what the graph puts into it. A tensor may be converted with its module, unless
   // it is one of integers; where it is moved without the constants, the graph fails.
-  Known attribute(const Node* node) const {
-    const Known& owner = of(node->input());
-    if (owner.kind != Known::module || assigned_.count(name_of(node->output()))) {
+  AbstractValue attribute(const Node* node) const {
+    const AbstractValue& owner = of(node->input());
+    if (owner.kind != AbstractValue::module || assigned_.count(name_of(node->output()))) {
       return {};
     }
-    Known known = owner.at(c10::IValue(node->s(attr::name)));
+    AbstractValue known = owner.at(c10::IValue(node->s(attr::name)));
     if (!(known.fact.dtypes & DTypes::floating()).is_empty()) {
       known.fact.dtypes = DTypes::any();
     }
@@ -203,8 +206,8 @@ class Analyst {
   // there when nothing changes any more, as what is known only becomes less.
   void visit_loop(Node* loop) {
     Block* body = loop->blocks()[0];
-    set(body->inputs()[0], {.kind = Known::plain});
-    std::vector<Known> carried;
+    set(body->inputs()[0], {.kind = AbstractValue::plain});
+    std::vector<AbstractValue> carried;
     for (size_t i = 0; i < loop->outputs().size(); ++i) {
       carried.push_back(of(loop->input(i + 2)));
     }
@@ -215,7 +218,7 @@ class Analyst {
       visit(body);
       changed = false;
       for (size_t i = 0; i < carried.size(); ++i) {
-        Known joined = join(carried[i], of(body->outputs()[i + 1]));
+        AbstractValue joined = join(carried[i], of(body->outputs()[i + 1]));
         changed |= !(joined == carried[i]);
         carried[i] = std::move(joined);
       }
@@ -253,11 +256,11 @@ class Analyst {
     const bool is_known = schema && node->kind().is_aten();
     for (size_t i = 0; i < node->outputs().size(); ++i) {
       const auto& type = node->output(i)->type();
-      Known known;
+      AbstractValue known;
       if (is_plain(type) && type->kind() != TypeKind::NoneType) {
-        known.kind = Known::plain;
+        known.kind = AbstractValue::plain;
       } else if (is_known && type->isSubtypeOf(*c10::TensorType::get())) {
-        known = Known::of_tensor(tensor_result(node, *schema, i, facts));
+        known = AbstractValue::of_tensor(tensor_result(node, *schema, i, facts));
       } else if (is_known && is_tensor_list(type)) {
         known = list_result(node, *schema, i, facts);
       }
@@ -266,15 +269,15 @@ class Analyst {
   }
 
   // Nodes that only hold, take apart or pass on what they are given.
-  std::optional<Known> of_structure(Node* node) {
+  std::optional<AbstractValue> of_structure(Node* node) {
     switch (node->kind()) {
       case prim::Constant:
         if (auto constant = toIValue(node->output())) {
           return known_of(*constant);
         }
-        return Known{};
+        return AbstractValue{};
       case prim::Uninitialized:
-        return Known{.kind = Known::never};
+        return AbstractValue{.kind = AbstractValue::never};
       case prim::GetAttr:
         return attribute(node);
       case prim::ListConstruct:
@@ -283,10 +286,10 @@ class Analyst {
         return of_made(node);
       case prim::TupleIndex: {
         const auto index = constant_as<int64_t>(node->input(1));
-        return index ? of(node->input(0)).at(*index) : Known{};
+        return index ? of(node->input(0)).at(*index) : AbstractValue{};
       }
       case prim::TupleSlice: {
-        Known known{.kind = Known::tuple};
+        AbstractValue known{.kind = AbstractValue::tuple};
         for (int64_t i = node->i(attr::beg); i < node->i(attr::end); ++i) {
           known.parts.push_back(of(node->input()).at(i));
         }
@@ -295,9 +298,9 @@ class Analyst {
       case prim::unchecked_cast:
       case prim::unchecked_unwrap_optional:
       case aten::_unwrap_optional: {
-        Known known = of(node->input());
+        AbstractValue known = of(node->input());
         known.maybe_none = false;
-        return known.kind == Known::none ? Known{} : known;
+        return known.kind == AbstractValue::none ? AbstractValue{} : known;
       }
       case aten::__getitem__:
         return element_of(node);
@@ -311,26 +314,27 @@ class Analyst {
       return cast_result(node, facts);
     }
     if (node->kind() == kDict && node->inputs().empty()) {
-      return Known{.kind = Known::dict, .is_fixed = true};
+      return AbstractValue{.kind = AbstractValue::dict, .is_fixed = true};
     }
     return of_dictionary(node);
   }
 
   // A list, tuple or dictionary that is made of its parts.
-  Known of_made(const Node* node) const {
+  AbstractValue of_made(const Node* node) const {
     if (node->kind() != prim::DictConstruct) {
-      Known known{.kind = node->kind() == prim::TupleConstruct ? Known::tuple : Known::list};
-      known.is_fixed = known.kind == Known::list;
+      AbstractValue known{.kind = node->kind() == prim::TupleConstruct ? AbstractValue::tuple
+                                                                       : AbstractValue::list};
+      known.is_fixed = known.kind == AbstractValue::list;
       for (const Value* element : node->inputs()) {
         known.parts.push_back(of(element));
       }
       return known;
     }
-    Known known{.kind = Known::dict, .is_fixed = true};
+    AbstractValue known{.kind = AbstractValue::dict, .is_fixed = true};
     for (size_t i = 0; i < node->inputs().size(); i += 2) {
       const auto key = toIValue(node->input(i));
       if (!key) {
-        return Known{};
+        return AbstractValue{};
       }
       const auto before = std::find(known.keys.begin(), known.keys.end(), *key);
       const auto at = static_cast<size_t>(before - known.keys.begin());
@@ -344,26 +348,26 @@ class Analyst {
   }
 
   // What a dictionary's methods give.
-  std::optional<Known> of_dictionary(const Node* node) const {
+  std::optional<AbstractValue> of_dictionary(const Node* node) const {
     static const auto kGet = Symbol::aten("get");
     static const auto kValues = Symbol::aten("values");
     const auto from = node->inputs().empty() ? TypeKind::AnyType : node->input(0)->type()->kind();
     if (from == TypeKind::DictType && node->kind() == kGet) {
       const auto key = toIValue(node->input(1));
-      Known found = key ? of(node->input(0)).at(*key) : of(node->input(0)).element();
+      AbstractValue found = key ? of(node->input(0)).at(*key) : of(node->input(0)).element();
       return node->inputs().size() > 2 ? join(found, of(node->input(2)))
-                                       : join(found, {.kind = Known::none});
+                                       : join(found, {.kind = AbstractValue::none});
     }
     if (from == TypeKind::DictType && node->kind() == kValues) {
-      return Known::all_of(Known::list, of(node->input(0)).element());
+      return AbstractValue::all_of(AbstractValue::list, of(node->input(0)).element());
     }
     return std::nullopt;
   }
 
-  Known element_of(const Node* node) const {
-    const Known& container = of(node->input(0));
+  AbstractValue element_of(const Node* node) const {
+    const AbstractValue& container = of(node->input(0));
     const auto key = toIValue(node->input(1));
-    if (container.kind == Known::dict) {
+    if (container.kind == AbstractValue::dict) {
       return key ? container.at(*key) : container.element();
     }
     return key && key->isInt() ? container.at(key->toInt()) : container.element();
@@ -419,7 +423,7 @@ Facts::Key Facts::key(const torch::jit::Value* value) {
   return {value->owningGraph(), value->unique()};
 }
 
-const Known& Facts::known(const torch::jit::Value* value) const {
+const AbstractValue& Facts::known(const torch::jit::Value* value) const {
   const auto found = known_.find(key(value));
   return found == known_.end() ? kNothing : found->second;
 }
@@ -427,16 +431,16 @@ const Known& Facts::known(const torch::jit::Value* value) const {
 bool Facts::has(const torch::jit::Value* value) const { return known_.count(key(value)) != 0; }
 
 Fact Facts::of(const torch::jit::Value* value) const {
-  const Known& found = known(value);
-  return found.kind == Known::tensor && !found.maybe_none ? found.fact : Fact{};
+  const AbstractValue& found = known(value);
+  return found.kind == AbstractValue::tensor && !found.maybe_none ? found.fact : Fact{};
 }
 
-void Facts::set(const torch::jit::Value* value, Known known) {
+void Facts::set(const torch::jit::Value* value, AbstractValue known) {
   known_[key(value)] = std::move(known);
 }
 
 Facts find_facts(const std::shared_ptr<torch::jit::Graph>& graph,
-                 const std::vector<Known>& inputs) {
+                 const std::vector<AbstractValue>& inputs) {
   if (changes_dtypes(*graph)) {
     return {};
   }
@@ -457,17 +461,17 @@ bool tells_more(torch::jit::Graph& graph, const Facts& more, const Facts& less) 
 std::optional<c10::ScalarType> widest_of(const torch::jit::Node* widest, const Facts& facts) {
   const auto number = number_of(widest->input(1));
   const auto name = constant_as<std::string>(widest->input(2));
-  const Known& operands = facts.known(widest->input(0));
-  if (!number || !name || operands.kind != Known::list) {
+  const AbstractValue& operands = facts.known(widest->input(0));
+  if (!number || !name || operands.kind != AbstractValue::list) {
     return std::nullopt;
   }
   const auto lower = static_cast<c10::ScalarType>(*number);
   const auto device = c10::Device(*name).type();
   bool is_float = false;
   bool may_be_float = false;
-  for (const Known& part : operands.parts) {
+  for (const AbstractValue& part : operands.parts) {
     const Fact& fact = part.fact;
-    if (part.kind != Known::tensor || part.maybe_none || !fact.device) {
+    if (part.kind != AbstractValue::tensor || part.maybe_none || !fact.device) {
       return std::nullopt;
     }
     const DTypes eligible = fact.dtypes & DTypes::eligible();

@@ -1,7 +1,7 @@
 // facts: what is known of each value's dtype, device and dimensions.
 //
-// A forward analysis. What holds for the graph's inputs is given (inputs.h: what an artefact's own
-// check lets in); what holds for a node's results follows from its operands:
+// A forward analysis. What holds for the graph's inputs is given (guards.h: what a frozen module's
+// own check lets in); what holds for a node's results follows from its operands:
 //
 //   - by the operator's row in observed.inc, which was made by asking the operator: the dtype of an
 //     operand, type promotion, or one dtype. A dtype that the call gives stands.
@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "analysis/known.h"
+#include "analysis/abstract_value.h"
 
 namespace jit_amp {
 
@@ -31,21 +31,22 @@ namespace jit_amp {
 // a value that is made while others are destroyed may get the address of one that had facts.
 class Facts {
  public:
-  const Known& known(const torch::jit::Value* value) const;
+  const AbstractValue& known(const torch::jit::Value* value) const;
   bool has(const torch::jit::Value* value) const;
   // What is known of a tensor; nothing, if it may be None.
   Fact of(const torch::jit::Value* value) const;
-  void set(const torch::jit::Value* value, Known known);
+  void set(const torch::jit::Value* value, AbstractValue known);
 
  private:
   using Key = std::pair<const torch::jit::Graph*, size_t>;
   static Key key(const torch::jit::Value* value);
 
-  std::map<Key, Known> known_;
+  std::map<Key, AbstractValue> known_;
 };
 
 // `inputs`: what holds for the graph's inputs, in their order; of those left out nothing is known.
-Facts find_facts(const std::shared_ptr<torch::jit::Graph>& graph, const std::vector<Known>& inputs);
+Facts find_facts(const std::shared_ptr<torch::jit::Graph>& graph,
+                 const std::vector<AbstractValue>& inputs);
 
 // Whether `more` has a dtype for a tensor of the graph of which `less` has another or none.
 bool tells_more(torch::jit::Graph& graph, const Facts& more, const Facts& less);

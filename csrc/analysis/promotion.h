@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "analysis/known.h"
+#include "analysis/abstract_value.h"
 
 namespace jit_amp {
 

@@ -60,7 +60,7 @@ class Finder {
     }
     check_no_instance_escapes(block->return_node());
     if (!open.empty()) {
-      throw refusal(Refusal::not_left, last_enter_);
+      throw diagnostic(Diagnostic::not_left, last_enter_);
     }
   }
 
@@ -74,11 +74,11 @@ class Finder {
   void construct(Node* node) {
     if (node->s(attr::name) != "__init__" || node->input(0)->node()->kind() != prim::CreateObject ||
         node->hasUses()) {
-      throw refusal(Refusal::not_with, node);
+      throw diagnostic(Diagnostic::not_with, node);
     }
     if (instances_.count(node->input(0)) ||
         node->owningBlock() != node->input(0)->node()->owningBlock()) {
-      throw refusal(Refusal::constructed_twice, node);
+      throw diagnostic(Diagnostic::constructed_twice, node);
     }
     found_.scaffolding.push_back(node);
     auto cls = node->input(0)->type()->expect<c10::ClassType>();
@@ -90,11 +90,11 @@ class Finder {
         continue;
       }
       if (!value) {
-        throw refusal(Refusal::argument_unknown, node, {formals[i].name()});
+        throw diagnostic(Diagnostic::argument_unknown, node, {formals[i].name()});
       }
       if (!value->type()->isSubtypeOf(*formals[i].type())) {
-        throw refusal(
-            Refusal::argument_type, node,
+        throw diagnostic(
+            Diagnostic::argument_type, node,
             {formals[i].name(), value->type()->repr_str(), formals[i].type()->repr_str()});
       }
       given.emplace(formals[i].name(), *value);
@@ -123,7 +123,7 @@ class Finder {
     if (given.count("dtype") && !given["dtype"].isNone()) {
       const int64_t dtype = given["dtype"].toInt();
       if (dtype < 0 || dtype >= static_cast<int64_t>(c10::ScalarType::Undefined)) {
-        throw refusal(Refusal::dtype_number, node, {std::to_string(dtype)});
+        throw diagnostic(Diagnostic::dtype_number, node, {std::to_string(dtype)});
       }
       inside.dtype = static_cast<c10::ScalarType>(dtype);
     } else {
@@ -133,7 +133,7 @@ class Finder {
           std::all_of(current_.dynamic.begin(), current_.dynamic.end(),
                       [&](const Dynamic& scope) { return scope.overridden.count(device) != 0; });
       if (inside.enabled && !inside.dtype_known) {
-        throw refusal(Refusal::dtype_of_dynamic, node);
+        throw diagnostic(Diagnostic::dtype_of_dynamic, node);
       }
     }
     // As torch.autocast does (torch/amp/autocast_mode.py).
@@ -141,7 +141,7 @@ class Finder {
                                                       : std::optional(true);
     if (!taken) {
       const std::string name = c10::DeviceTypeName(device, /*lower_case=*/true);
-      throw refusal(Refusal::no_amp_module, node, {name, name});
+      throw diagnostic(Diagnostic::no_amp_module, node, {name, name});
     }
     if (!*taken) {
       found_.warnings.push_back(c10::str("In ", c10::DeviceTypeName(device),
@@ -157,7 +157,7 @@ class Finder {
     std::string name = "cuda";
     if (given.count("device_type")) {
       if (!given["device_type"].isString()) {
-        throw refusal(Refusal::device_type_no_string, node);
+        throw diagnostic(Diagnostic::device_type_no_string, node);
       }
       name = given["device_type"].toStringRef();
     } else if (cls.name()->qualifiedName().find(".cpu.") != std::string::npos) {
@@ -171,7 +171,7 @@ class Finder {
       }
     } catch (const c10::Error&) {  // not a device at all: told below
     }
-    throw refusal(Refusal::no_autocast, node, {name});
+    throw diagnostic(Diagnostic::no_autocast, node, {name});
   }
 
   void enter(Node* node, std::vector<Frame>& open) {
@@ -204,11 +204,11 @@ class Finder {
   void exit(Node* node, std::vector<Frame>& open) {
     Instance& instance = resolve(node, node->input(0));
     if (open.empty() || open.back().instance != &instance) {
-      throw refusal(Refusal::not_nested, node);
+      throw diagnostic(Diagnostic::not_nested, node);
     }
     for (Value* output : node->outputs()) {
       if (output->hasUses()) {
-        throw refusal(Refusal::exit_result, node);
+        throw diagnostic(Diagnostic::exit_result, node);
       }
     }
     found_.scaffolding.push_back(node);
@@ -227,9 +227,9 @@ class Finder {
       return found->second;
     }
     if (value->node()->kind() == prim::If || value->node()->kind() == prim::Loop) {
-      throw refusal(Refusal::chosen_at_run_time, user);
+      throw diagnostic(Diagnostic::chosen_at_run_time, user);
     }
-    throw refusal(Refusal::made_elsewhere, user);
+    throw diagnostic(Diagnostic::made_elsewhere, user);
   }
 
   // An object may only be constructed, entered and left. Anything else (returned, stored, its
@@ -241,9 +241,9 @@ class Finder {
       }
       const bool branch = node->kind() == prim::Return && node->owningBlock()->owningNode();
       if (branch) {
-        throw refusal(Refusal::chosen_at_run_time, input->node());
+        throw diagnostic(Diagnostic::chosen_at_run_time, input->node());
       }
-      throw refusal(Refusal::not_with, node->kind() == prim::Return ? input->node() : node);
+      throw diagnostic(Diagnostic::not_with, node->kind() == prim::Return ? input->node() : node);
     }
   }
 

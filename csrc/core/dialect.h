@@ -1,5 +1,5 @@
-// The operators that lowering puts into a graph. They exist in process only: seal replaces them by
-// stock operators, or refuses, before a graph is exported.
+// The operators that lowering puts into a graph. They exist in process only: legalize replaces them
+// by stock operators, or refuses, before a graph is exported.
 //
 //   jit_amp::cast(Tensor(a) x, ScalarType? cpu, ScalarType? cuda) -> Tensor(a)
 //       x in the dtype given for its device, if it is eligible (floating point, not float64); else
@@ -32,7 +32,7 @@
 //   jit_amp::program(Program program, inputs…) -> …
 //       All of a lowered function: runtime/program.h.
 //   jit_amp::deferred[value=…]() -> int
-//       A constant that no pass folds, until seal does.
+//       A constant that no pass folds, until legalize does.
 //   jit_amp::detached(Tensor(a) x) -> Tensor(a)
 //       x.detach(), which PyTorch's freezing is not to see; passes/quirks/keep_detach.h.
 //   jit_amp::scoped[Subgraph=…, devices=…](enabled…, dtype…, inputs…) -> …
@@ -80,7 +80,8 @@ inline const c10::Symbol enter = c10::Symbol::fromQualString("jit_amp::enter");
 inline const c10::Symbol exit = c10::Symbol::fromQualString("jit_amp::exit");
 // Attributes of both: which enter an exit belongs to.
 inline const c10::Symbol scope = c10::Symbol::attr("scope");
-// Attributes of `enter`; `dtype_given` is false where the scope was made without a dtype.
+// Attributes of `enter`, and `cache_enabled` where the scope says it; `dtype_given` is false where
+// the scope was made without a dtype.
 inline const c10::Symbol device_type = c10::Symbol::attr("device_type");
 inline const c10::Symbol dtype = c10::Symbol::attr("dtype");
 inline const c10::Symbol dtype_given = c10::Symbol::attr("dtype_given");

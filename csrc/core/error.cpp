@@ -55,18 +55,18 @@ std::string filled(const std::string& text, std::vector<std::string>::const_iter
 
 }  // namespace
 
-const std::vector<RefusalText>& refusal_texts() {
-  static const auto& texts = *new std::vector<RefusalText>{
-#define REFUSAL(code, name, ...) {code, __VA_ARGS__},
-#include "core/refusals.inc"
-#undef REFUSAL
+const std::vector<DiagnosticText>& diagnostic_texts() {
+  static const auto& texts = *new std::vector<DiagnosticText>{
+#define DIAGNOSTIC(code, name, ...) {code, __VA_ARGS__},
+#include "core/diagnostics.inc"
+#undef DIAGNOSTIC
   };
   return texts;
 }
 
-AutocastError refusal(Refusal refusal, const Node* node, const std::vector<std::string>& arguments,
-                      const std::string& where) {
-  const RefusalText& row = refusal_texts()[static_cast<size_t>(refusal)];
+AutocastError diagnostic(Diagnostic name, const Node* node,
+                         const std::vector<std::string>& arguments, const std::string& where) {
+  const DiagnosticText& row = diagnostic_texts()[static_cast<size_t>(name)];
   auto next = arguments.begin();
   const std::string what = filled(row.what, next);
   // The code ends the first line.
@@ -84,14 +84,14 @@ AutocastError refusal(Refusal refusal, const Node* node, const std::vector<std::
   return AutocastError(text.str());
 }
 
-Refusal refusal_of_code(int code) {
-  const auto& texts = refusal_texts();
+Diagnostic diagnostic_of_code(int code) {
+  const auto& texts = diagnostic_texts();
   const auto found = std::find_if(texts.begin(), texts.end(),
-                                  [&](const RefusalText& each) { return each.code == code; });
+                                  [&](const DiagnosticText& each) { return each.code == code; });
   if (found == texts.end()) {
     throw std::out_of_range("JA" + std::to_string(code));
   }
-  return static_cast<Refusal>(found - texts.begin());
+  return static_cast<Diagnostic>(found - texts.begin());
 }
 
 bool is_of_the_machine(const c10::Error& error) {
@@ -108,7 +108,7 @@ AutocastError unfit(std::string what) {
   if (assertion != std::string::npos) {
     what = "an internal assertion on `" + what.substr(0, assertion) + "`";
   }
-  return refusal(Refusal::unfit, nullptr, {what});
+  return diagnostic(Diagnostic::unfit, nullptr, {what});
 }
 
 }  // namespace jit_amp

@@ -2,7 +2,7 @@
 //
 // Its text always has these parts: what is not supported, with a code; the user's source
 // underlined, where there is a node that it belongs to; and what to write instead. All texts stand
-// in one table, core/refusals.inc. Python sees it as jit_amp.AutocastError, a RuntimeError.
+// in one table, core/diagnostics.inc. Python sees it as jit_amp.AutocastError, a RuntimeError.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -21,14 +21,14 @@ struct AutocastError : std::runtime_error {
   static constexpr const char* kPythonName = "jit_amp.AutocastError";
 };
 
-enum class Refusal : uint8_t {
-#define REFUSAL(code, name, ...) name,
-#include "core/refusals.inc"
-#undef REFUSAL
+enum class Diagnostic : uint8_t {
+#define DIAGNOSTIC(code, name, ...) name,
+#include "core/diagnostics.inc"
+#undef DIAGNOSTIC
 };
 
 // A row of the table.
-struct RefusalText {
+struct DiagnosticText {
   int code;
   const char* what;
   const char* instead;
@@ -36,25 +36,25 @@ struct RefusalText {
   const char* example;
 };
 
-const std::vector<RefusalText>& refusal_texts();
+const std::vector<DiagnosticText>& diagnostic_texts();
 
 // The error that refuses `node`, whose source line is the one that is shown; null for none.
 // `arguments` are put in the place of each `{}` of the texts. `where` is what Python knows of the
 // source, where there is no node.
-AutocastError refusal(Refusal refusal, const torch::jit::Node* node,
-                      const std::vector<std::string>& arguments = {},
-                      const std::string& where = "");
-// The refusal of a code. Throws std::out_of_range: there is none.
-Refusal refusal_of_code(int code);
+AutocastError diagnostic(Diagnostic name, const torch::jit::Node* node,
+                         const std::vector<std::string>& arguments = {},
+                         const std::string& where = "");
+// The diagnostic of a code. Throws std::out_of_range: there is none.
+Diagnostic diagnostic_of_code(int code);
 
-// What PyTorch's own code says of a graph, as a refusal.
+// What PyTorch's own code says of a graph, as a diagnostic.
 AutocastError unfit(std::string what);
 
 // Whether PyTorch says it of the machine: memory that ran out, a device that fails.
 bool is_of_the_machine(const c10::Error& error);
 
 // Runs `work`, which analyses and rewrites a graph: what PyTorch's own code says of the graph is a
-// refusal. Anything else that goes wrong is a fault of ours, or the machine's, and is not put on
+// diagnostic. Anything else that goes wrong is a fault of ours, or the machine's, and is not put on
 // the user's graph.
 template <typename Work>
 auto refusing_unfit_graphs(const Work& work) {

@@ -27,7 +27,7 @@ CompilationUnit& unit(const std::string& source) {
   return *compiled;
 }
 
-// In place of a file, what we write into a graph has this. Files of artefacts keep it, and
+// In place of a file, what we write into a graph has this. Files of frozen modules keep it, and
 // jit_amp/_explain.py reads it: "<jit_amp cast>" is a cast that is decided about at run time.
 std::string file_of(const std::string& name) { return "<jit_amp " + name + ">"; }
 

@@ -57,7 +57,7 @@ size_t state_inputs(const torch::jit::Node* scoped);
 torch::jit::Node* unwrap(torch::jit::Node* scoped);
 
 // The function `name` of one of the sources in definitions.h, with calls inlined: a fresh graph. As
-// their file its nodes have "<jit_amp name>", which the files of artefacts keep.
+// their file its nodes have "<jit_amp name>", which the files of frozen modules keep.
 std::shared_ptr<torch::jit::Graph> definition(const std::string& source, const std::string& name);
 
 // The same with calls as they are written.

@@ -26,7 +26,7 @@ struct Lines {
 
 // How something ignores autocast.
 struct Ignoring {
-  std::shared_ptr<torch::jit::Graph> pattern;  // enclose's
+  std::shared_ptr<torch::jit::Graph> pattern;  // wrap's
   bool scopes;                                 // its own as well
   bool widens = false;                         // and is given float32
   std::vector<Lines> lines = {};               // not all of it: these lines, also in what it calls

@@ -17,8 +17,8 @@ bool is_of_dialect(const Node* node) {
   return node->kind().ns().toUnqualString() == std::string("jit_amp");
 }
 
-constexpr const char* kNames[] = {"source",   "inlined", "flat",   "lowered", "runnable",
-                                  "exported", "decided", "sealed", "stock"};
+constexpr const char* kNames[] = {"source",   "inlined", "flat",      "lowered", "runnable",
+                                  "exported", "decided", "legalized", "stock"};
 
 // PyTorch's own checks take time with the square of the number of nodes.
 constexpr size_t kFew = 200;
@@ -46,7 +46,7 @@ std::set<c10::Symbol> allowed(Phase phase) {
     case Phase::decided:
       found = lowered;
       break;
-    case Phase::sealed:
+    case Phase::legalized:
     case Phase::stock:
       break;
   }
@@ -98,7 +98,7 @@ Phase phase_named(const std::string& name) {
 
 bool has_marked_loops(Phase phase) {
   return phase == Phase::flat || phase == Phase::lowered || phase == Phase::decided ||
-         phase == Phase::sealed;
+         phase == Phase::legalized;
 }
 
 void verify(Graph& graph, Phase phase, const std::string& pass, bool changed) {

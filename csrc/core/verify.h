@@ -11,15 +11,15 @@
 namespace jit_amp {
 
 enum class Phase {
-  source,    // as TorchScript's compiler, or the tracer, made it
-  inlined,   // one graph of all that a call runs; autocast objects and scopes are in it
-  flat,      // the same with loops marked
-  lowered,   // what autocast does is in the graph, in operators of the dialect (core/dialect.h)
-  runnable,  // the same for our own interpreter: loops are not marked any more
-  exported,  // the same for PyTorch's freezing, which makes weights constants
-  decided,   // composites have their definitions, and loops are marked again
-  sealed,    // PyTorch's own operators alone, and marks of loops
-  stock,     // PyTorch's own operators alone
+  source,     // as TorchScript's compiler, or the tracer, made it
+  inlined,    // one graph of all that a call runs; autocast objects and scopes are in it
+  flat,       // the same with loops marked
+  lowered,    // what autocast does is in the graph, in operators of the dialect (core/dialect.h)
+  runnable,   // the same for our own interpreter: loops are not marked any more
+  exported,   // the same for PyTorch's freezing, which makes weights constants
+  decided,    // composites have their definitions, and loops are marked again
+  legalized,  // PyTorch's own operators alone, and marks of loops
+  stock,      // PyTorch's own operators alone
 };
 
 const char* name_of(Phase phase);

@@ -14,7 +14,7 @@ namespace {
 
 using namespace torch::jit;
 
-Known known_of_type(const c10::TypePtr& type) {
+AbstractValue known_of_type(const c10::TypePtr& type) {
   const auto tensor = type->cast<c10::TensorType>();
   if (!tensor) {
     return {};
@@ -29,11 +29,11 @@ Known known_of_type(const c10::TypePtr& type) {
   if (const auto dims = tensor->dim()) {
     fact.dims = *dims ? Dims::some : Dims::none;
   }
-  return Known::of_tensor(fact);
+  return AbstractValue::of_tensor(fact);
 }
 
-std::vector<Known> inputs_by_type(const Graph& graph) {
-  std::vector<Known> inputs;
+std::vector<AbstractValue> inputs_by_type(const Graph& graph) {
+  std::vector<AbstractValue> inputs;
   for (const Value* input : graph.inputs()) {
     inputs.push_back(known_of_type(input->type()));
   }
@@ -45,7 +45,7 @@ const Pass& find(const std::string& wanted) {
   const std::string name = wanted.substr(0, colon);
   int row = colon == std::string::npos ? 1 : std::stoi(wanted.substr(colon + 1));
   for (const auto* table : {&flattening(), &lowering(), &running(), &recording(), &exporting(),
-                            &deciding(), &sealing()}) {
+                            &deciding(), &legalizing()}) {
     for (const Pass& pass : *table) {
       if (pass.name == name && --row == 0) {
         return pass;
@@ -55,9 +55,9 @@ const Pass& find(const std::string& wanted) {
   throw std::invalid_argument("jit_amp: no pass is called '" + wanted + "'");
 }
 
-void print(std::ostream& out, const Known& known) {
+void print(std::ostream& out, const AbstractValue& known) {
   switch (known.kind) {
-    case Known::tensor: {
+    case AbstractValue::tensor: {
       const auto& fact = known.fact;
       std::string dtypes = fact.dtypes.is_any() ? "any" : "";
       for (const auto dtype :
@@ -70,13 +70,13 @@ void print(std::ostream& out, const Known& known) {
                                         : "?");
       break;
     }
-    case Known::tuple:
-    case Known::list:
-    case Known::dict: {
-      out << (known.kind == Known::tuple  ? "tuple"
-              : known.kind == Known::list ? "list"
-                                          : "dict")
-          << (known.kind == Known::tuple || known.is_fixed ? "(" : " of any length (");
+    case AbstractValue::tuple:
+    case AbstractValue::list:
+    case AbstractValue::dict: {
+      out << (known.kind == AbstractValue::tuple  ? "tuple"
+              : known.kind == AbstractValue::list ? "list"
+                                                  : "dict")
+          << (known.kind == AbstractValue::tuple || known.is_fixed ? "(" : " of any length (");
       for (size_t i = 0; i < known.parts.size(); ++i) {
         out << (i ? ", " : "");
         print(out, known.parts[i]);
@@ -85,10 +85,10 @@ void print(std::ostream& out, const Known& known) {
       break;
     }
     default:
-      out << (known.kind == Known::none    ? "None"
-              : known.kind == Known::plain ? "plain"
-              : known.kind == Known::never ? "never"
-                                           : "unknown");
+      out << (known.kind == AbstractValue::none    ? "None"
+              : known.kind == AbstractValue::plain ? "plain"
+              : known.kind == AbstractValue::never ? "never"
+                                                   : "unknown");
   }
   out << (known.maybe_none ? " or None" : "");
 }

@@ -5,19 +5,19 @@
 
 #include <algorithm>
 
-#include "analysis/expected.h"
-#include "analysis/inputs.h"
+#include "analysis/guards.h"
+#include "analysis/preconditions.h"
 #include "core/graphs.h"
 #include "core/loops.h"
 #include "passes/export/answer_questions.h"
 #include "passes/export/check_freezable.h"
 #include "passes/export/check_writes.h"
 #include "passes/export/decompose.h"
-#include "passes/export/fold_sealed.h"
+#include "passes/export/fold_legalized.h"
 #include "passes/export/fold_weights.h"
+#include "passes/export/legalize.h"
 #include "passes/export/merge_branches.h"
 #include "passes/export/promote_operands.h"
-#include "passes/export/seal.h"
 #include "passes/export/share_parts.h"
 #include "passes/export/write_questions.h"
 #include "passes/quirks/detach_sizes.h"
@@ -38,17 +38,18 @@ namespace jit_amp {
 namespace {
 
 // What is known of a call's arguments: from examples, or from what would fail without it. Nothing
-// where the artefact has no check of it.
+// where the frozen module has no check of it.
 bool run_inputs(Context& c) {
   if (c.check_inputs) {
-    c.inputs = c.examples.empty() ? expected_inputs(c.graph) : inputs_of(*c.graph, c.examples);
+    c.inputs =
+        c.examples.empty() ? inferred_preconditions(c.graph) : inputs_of(*c.graph, c.examples);
   }
   for (size_t i = 0; i < c.inputs.size(); ++i) {
     if (!c.graph->inputs()[i]->hasUses()) {  // nothing is taken for granted of it, or checked
       c.inputs[i] = {};
     }
   }
-  if (c.known_self.kind != Known::unknown) {
+  if (c.known_self.kind != AbstractValue::unknown) {
     c.inputs.resize(std::max<size_t>(c.inputs.size(), 1));
     c.inputs[0] = c.known_self;
   }
@@ -57,7 +58,7 @@ bool run_inputs(Context& c) {
 
 // Answers until nothing more follows. PyTorch's constant propagation makes parts of a weight
 // constants of their own each time.
-bool settle(Context& c, const std::vector<Known>& inputs) {
+bool settle(Context& c, const std::vector<AbstractValue>& inputs) {
   bool changed = share_parts(c.graph);
   c.facts = find_facts(c.graph, inputs);
   while (answer_questions(c.graph, c.facts)) {
@@ -81,8 +82,8 @@ bool run_answer_questions(Context& c) {
   return changed;
 }
 
-bool run_seal(Context& c) {
-  seal(c.graph, c.facts, c.inputs, !c.examples.empty());
+bool run_legalize(Context& c) {
+  legalize(c.graph, c.facts, c.inputs, !c.examples.empty());
   return true;
 }
 
@@ -134,25 +135,26 @@ const std::vector<Pass>& interpreting() {
   return passes;
 }
 
-const std::vector<Pass>& sealing() {
+const std::vector<Pass>& legalizing() {
   static const auto& passes = *new std::vector<Pass>{
-      {"seal", run_seal, Phase::decided, Phase::sealed, Kind::meaning, For::all, Reads::facts},
-      {"fold_sealed", run<fold_sealed>, Phase::sealed, Phase::sealed},
-      {"optimize_frozen_graph", run_optimize_frozen_graph, Phase::sealed, Phase::sealed,
+      {"legalize", run_legalize, Phase::decided, Phase::legalized, Kind::meaning, For::all,
+       Reads::facts},
+      {"fold_legalized", run<fold_legalized>, Phase::legalized, Phase::legalized},
+      {"optimize_frozen_graph", run_optimize_frozen_graph, Phase::legalized, Phase::legalized,
        Kind::speed},
-      {"share_parts", run<share_parts>, Phase::sealed, Phase::sealed, Kind::speed},
-      {"merge_branches", run<merge_branches>, Phase::sealed, Phase::sealed, Kind::speed},
-      {"functionalize", run_functionalize, Phase::sealed, Phase::sealed, Kind::speed, For::all,
-       Reads::facts},
-      {"fuse_attention", run<fuse_attention>, Phase::sealed, Phase::sealed, Kind::speed,
+      {"share_parts", run<share_parts>, Phase::legalized, Phase::legalized, Kind::speed},
+      {"merge_branches", run<merge_branches>, Phase::legalized, Phase::legalized, Kind::speed},
+      {"functionalize", run_functionalize, Phase::legalized, Phase::legalized, Kind::speed,
+       For::all, Reads::facts},
+      {"fuse_attention", run<fuse_attention>, Phase::legalized, Phase::legalized, Kind::speed,
        For::servers, Reads::facts},
-      {"channels_last", run<channels_last>, Phase::sealed, Phase::sealed, Kind::speed,
+      {"channels_last", run<channels_last>, Phase::legalized, Phase::legalized, Kind::speed,
        For::servers},
-      {"keep_zero_dim", run<keep_zero_dim>, Phase::sealed, Phase::sealed, Kind::quirk, For::all,
-       Reads::facts},
-      {"keep_in_place", run<keep_in_place>, Phase::sealed, Phase::sealed, Kind::quirk, For::all,
-       Reads::facts},
-      {"unmark_loops", run<unmark_loops>, Phase::sealed, Phase::stock},
+      {"keep_zero_dim", run<keep_zero_dim>, Phase::legalized, Phase::legalized, Kind::quirk,
+       For::all, Reads::facts},
+      {"keep_in_place", run<keep_in_place>, Phase::legalized, Phase::legalized, Kind::quirk,
+       For::all, Reads::facts},
+      {"unmark_loops", run<unmark_loops>, Phase::legalized, Phase::stock},
       {"keep_gradients", run<keep_gradients>, Phase::stock, Phase::stock, Kind::quirk},
       {"keep_addmm", run<keep_addmm>, Phase::stock, Phase::stock, Kind::quirk},
       {"write_strides", run<write_strides>, Phase::stock, Phase::stock, Kind::quirk},

@@ -1,7 +1,7 @@
 // freeze: from a lowered graph to one of stock operators.
 //
 // PyTorch's own freezing, which works on a whole module, stands in the middle (runtime/freeze.h):
-// `exporting` comes before it, `deciding` and `sealing` after it.
+// `exporting` comes before it, `deciding` and `legalizing` after it.
 #pragma once
 
 #include "pipelines/pipeline.h"
@@ -17,7 +17,7 @@ const std::vector<Pass>& exporting();
 const std::vector<Pass>& deciding();
 
 // From decided to stock. Reads `inputs`, `facts` and `examples`.
-const std::vector<Pass>& sealing();
+const std::vector<Pass>& legalizing();
 
 // From lowered to exported, for jit_amp.export: composites written out, and nothing else decided.
 const std::vector<Pass>& interpreting();

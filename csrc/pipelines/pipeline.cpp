@@ -84,7 +84,7 @@ bool is_for_server(const Context& context) {
 }
 
 bool is_for(const Pass& pass, const Context& context) {
-  switch (pass.artefacts) {
+  switch (pass.target) {
     case For::numerics:
       return context.optimize_numerics;
     case For::servers:

@@ -4,7 +4,7 @@
 // (core/verify.h) in which it takes and leaves a graph, and more that a pass would otherwise see to
 // by itself. `run_pipeline` goes through a table and, around each pass,
 //
-//   - leaves out what is for other artefacts than this one;
+//   - leaves out what is for other frozen modules than this one;
 //   - finds the facts that the pass reads, where an earlier pass has changed the graph since;
 //   - checks that the graph is in the phase that the pass needs, and, under JIT_AMP_VERIFY=1, that
 //     it is what its phase promises, and that the pass told the truth of whether it changed it;
@@ -41,16 +41,17 @@ struct Context {
   Product product = Product::in_process;
   State entry = {};  // the autocast state around a call
   bool optimize_numerics = false;
-  bool for_server = false;  // an artefact may have operators that only builds for x86 have
-  std::vector<torch::jit::Stack> examples = {};  // of an artefact's arguments, without self
-  bool check_inputs = true;  // whether the artefact checks them, so that facts may rest on them
-  Known known_self = {};     // what holds of `self` at each call
+  bool for_server = false;  // a frozen module may have operators that only builds for x86 have
+  std::vector<torch::jit::Stack> examples = {};  // of a frozen module's arguments, without self
+  bool check_inputs =
+      true;  // whether the frozen module checks them, so that facts may rest on them
+  AbstractValue known_self = {};  // what holds of `self` at each call
 
   std::shared_ptr<torch::jit::Graph> graph = nullptr;
   Phase phase = Phase::source;
   std::vector<Read> reads = {};  // attributes that scopes rest on
   Scopes scopes = {};
-  std::vector<Known> inputs = {};  // what the artefact's check lets in
+  std::vector<AbstractValue> inputs = {};  // what the frozen module's check lets in
   Facts facts = {};
   bool facts_hold = false;  // of the graph as it is
 };
@@ -62,7 +63,7 @@ enum class Kind : uint8_t {
   speed,    // nothing
 };
 
-// Which artefacts it is for. What is not frozen counts as every one.
+// Which frozen modules it is for. What is not frozen counts as every one.
 enum class For : uint8_t {
   all,
   numerics,  // those that may round otherwise than eager
@@ -77,7 +78,7 @@ struct Pass {
   Phase needs;
   Phase gives;
   Kind kind = Kind::meaning;
-  For artefacts = For::all;
+  For target = For::all;
   Reads reads = Reads::graph;
 };
 
@@ -105,11 +106,11 @@ bool run(Context& context) {
   }
 }
 
-// Whether the artefact is for a server. What a task writes while the rest runs, no order of nodes
-// tells: what starts one is left as it is.
+// Whether the frozen module is for a server. What a task writes while the rest runs, no order of
+// nodes tells: what starts one is left as it is.
 bool is_for_server(const Context& context);
 
-// Whether the pass is for this artefact.
+// Whether the pass is for this frozen module.
 bool is_for(const Pass& pass, const Context& context);
 
 void run_pipeline(const std::vector<Pass>& pipeline, Context& context);

@@ -234,7 +234,7 @@ StrongFunctionPtr lowered_copy(const StrongFunctionPtr& function) {
 Module own_copy(const Module& module) {
   for (const Module& each : module.modules()) {
     if (!each.type()->getForwardHooks().empty() || !each.type()->getForwardPreHooks().empty()) {
-      throw refusal(Refusal::hooks, nullptr, {each.type()->name()->name()});
+      throw diagnostic(Diagnostic::hooks, nullptr, {each.type()->name()->name()});
     }
   }
   Module copy = module.clone(/*inplace=*/true);

@@ -26,19 +26,19 @@ namespace {
 
 using namespace torch::jit;
 
-// What a scope has read is part of the artefact.
+// What a scope has read is part of the frozen module.
 void check_not_preserved(const std::vector<Read>& reads,
                          const std::vector<std::string>& preserved_attrs) {
   for (const Read& read : reads) {
     for (const std::string& kept : preserved_attrs) {
       if (read.path == kept || read.path.rfind(kept + ".", 0) == 0) {
-        throw refusal(Refusal::preserved_scope, nullptr, {read.path, kept});
+        throw diagnostic(Diagnostic::preserved_scope, nullptr, {read.path, kept});
       }
     }
   }
 }
 
-// A method that the artefact keeps, and where.
+// A method that the frozen module keeps, and where.
 struct Kept {
   std::string path;  // of its module
   std::string name;
@@ -93,7 +93,7 @@ void lower_methods(const Module& module, const std::vector<Kept>& methods,
     });
     const auto [known, is_new] = lowered.emplace(context.function, context.graph);
     if (!is_new && known->second->toString(false) != context.graph->toString(false)) {
-      throw refusal(Refusal::preserved_twice, nullptr, {kept.path + "." + kept.name});
+      throw diagnostic(Diagnostic::preserved_twice, nullptr, {kept.path + "." + kept.name});
     }
   }
   std::vector<std::pair<std::shared_ptr<Graph>, ObjectPtr>> flat;
@@ -136,8 +136,8 @@ struct Decided {
   std::vector<Context> methods;  // forward is the first
 };
 
-// Whoever has the artefact may assign to what is preserved.
-void forget(Known& known, const std::string& path) {
+// Whoever has the frozen module may assign to what is preserved.
+void forget(AbstractValue& known, const std::string& path) {
   const size_t dot = path.find('.');
   for (size_t i = 0; i < known.keys.size(); ++i) {
     if (known.keys[i].toStringRef() == path.substr(0, dot)) {
@@ -209,7 +209,7 @@ Module freeze(const Module& module, const std::vector<std::string>& preserved_at
   Decided made = decided(module, preserved_attrs, examples, options);
   std::vector<std::shared_ptr<Graph>> graphs;
   for (Context& context : made.methods) {
-    refusing_unfit_graphs([&] { run_pipeline(sealing(), context); });
+    refusing_unfit_graphs([&] { run_pipeline(legalizing(), context); });
     graphs.push_back(context.graph);
   }
   own_constants(graphs, module);

@@ -1,9 +1,9 @@
-// freeze: a module as an artefact of stock operators.
+// freeze: a module as a frozen module of stock operators.
 //
 // Every kept method is lowered (pipelines/script.h) and put where PyTorch's freezing takes it,
-// which makes its weights constants; then its graph is decided and sealed (pipelines/freeze.h).
-// Constants are the artefact's own, but for those that it writes to. What examples tell of
-// forward's inputs is checked by the artefact.
+// which makes its weights constants; then its graph is decided and legalized (pipelines/freeze.h).
+// Constants are the frozen module's own, but for those that it writes to. What examples tell of
+// forward's inputs is checked by the frozen module.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -15,7 +15,7 @@
 
 namespace jit_amp {
 
-// What an artefact is made for, besides its examples.
+// What a frozen module is made for, besides its examples.
 struct FreezeOptions {
   bool optimize_numerics = true;
   bool for_server = false;   // may have operators that only builds for x86 have

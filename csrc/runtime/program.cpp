@@ -135,10 +135,10 @@ void run_program(Stack& stack) {
 const auto registered = torch::class_<Program>("jit_amp", "Program")
                             .def_pickle(
                                 [](const c10::intrusive_ptr<Program>&) -> std::string {
-                                  throw refusal(Refusal::not_frozen, nullptr);
+                                  throw diagnostic(Diagnostic::not_frozen, nullptr);
                                 },
                                 [](const std::string&) -> c10::intrusive_ptr<Program> {
-                                  throw refusal(Refusal::not_frozen, nullptr);
+                                  throw diagnostic(Diagnostic::not_frozen, nullptr);
                                 });
 const RegisterOperators operators({Operator("jit_amp::program(...) -> ...", run_program,
                                             c10::AliasAnalysisKind::CONSERVATIVE)});

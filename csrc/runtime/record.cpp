@@ -71,6 +71,9 @@ int64_t enter(const Around& scope, bool dtype_given) {
   node->i_(ops::dtype, *scope.dtype);
   node->i_(ops::dtype_given, dtype_given);
   node->i_(ops::enabled, scope.enabled);
+  if (scope.cache_enabled) {
+    node->i_(ops::cache_enabled, *scope.cache_enabled);
+  }
   return number;
 }
 
@@ -309,7 +312,7 @@ void Recording::stop() {
 
 void Recording::check() const {
   if (!astray.empty()) {
-    throw refusal(Refusal::state_of_nobody, nullptr, {c10::str(astray)});
+    throw diagnostic(Diagnostic::state_of_nobody, nullptr, {c10::str(astray)});
   }
 }
 

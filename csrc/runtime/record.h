@@ -18,7 +18,7 @@
 #include <cstdint>
 
 #include "core/dialect.h"
-#include "passes/source/enclose.h"
+#include "passes/source/wrap.h"
 
 namespace jit_amp {
 

@@ -15,7 +15,7 @@ import jit_amp
 from jit_amp import _C
 
 ROOT = Path(__file__).parents[2]
-ROWS = _C.refusal_texts()
+ROWS = _C.diagnostic_texts()
 
 
 def test_the_page_is_that_of_the_table() -> None:
@@ -80,11 +80,11 @@ def test_the_example_of_a_device_without_a_module(tmp_path: Path) -> None:
     assert "[JA121]" in ran.stderr and "# JA121" in ran.stderr
 
 
-def test_each_refusal_is_thrown_somewhere() -> None:
+def test_each_diagnostic_is_thrown_somewhere() -> None:
     sources = "".join(p.read_text() for p in (ROOT / "csrc").rglob("*.cpp"))
     python = "".join(p.read_text() for p in (ROOT / "jit_amp").glob("*.py"))
-    table = (ROOT / "csrc/core/refusals.inc").read_text()
-    names = re.findall(r"REFUSAL\((\d+), (\w+),", table)
+    table = (ROOT / "csrc/core/diagnostics.inc").read_text()
+    names = re.findall(r"DIAGNOSTIC\((\d+), (\w+),", table)
     assert len(names) == len(ROWS)
-    thrown = {n for c, n in names if f"Refusal::{n}" in sources or f"_C.refuse({c}, " in python}
+    thrown = {n for c, n in names if f"Diagnostic::{n}" in sources or f"_C.refuse({c}, " in python}
     assert {name for _, name in names} == thrown

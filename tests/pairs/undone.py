@@ -175,7 +175,7 @@ FAULTS = [
         "any dtype= is believed to be the result's",
         (
             Edit(
-                "csrc/analysis/results.cpp",
+                "csrc/analysis/transfer.cpp",
                 "!is_seen || !seen->dtypes[index].heeds_dtype || (may_be_none",
                 "(may_be_none",
             ),

@@ -1,4 +1,4 @@
-// What jit_amp's own operators mean; seal puts it in their place. Mirrors ATen/autocast_mode.h:
+// What jit_amp's own operators mean; legalize puts it in their place. Mirrors ATen/autocast_mode.h:
 // is_eligible, cached_cast, promote_type, set_opt_dtype. A dtype is a number here: 6 is float32, 7
 // is float64 (c10/core/ScalarType.h).
 #pragma once

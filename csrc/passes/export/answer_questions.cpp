@@ -21,11 +21,11 @@ std::optional<c10::IValue> is_same(const Node* node, const Facts& facts) {
     return node->kind() == aten::__is__;
   }
   for (size_t i = 0; i < 2; ++i) {
-    const Known& other = facts.known(node->input(1 - i));
-    if (!node->input(i)->mustBeNone() || other.kind == Known::unknown || other.maybe_none) {
+    const AbstractValue& other = facts.known(node->input(1 - i));
+    if (!node->input(i)->mustBeNone() || other.kind == AbstractValue::unknown || other.maybe_none) {
       continue;
     }
-    return (other.kind == Known::none) == (node->kind() == aten::__is__);
+    return (other.kind == AbstractValue::none) == (node->kind() == aten::__is__);
   }
   return std::nullopt;
 }

@@ -2,8 +2,8 @@
 //
 // `x.dtype`, `x.is_floating_point()`, `x.device.type`, `x is None`, `query is key` and the like
 // become constants, and PyTorch's constant propagation takes the branches that this decides. The
-// facts hold for every input that the artefact's check lets in, so the branches that go are never
-// taken.
+// facts hold for every input that the frozen module's check lets in, so the branches that go are
+// never taken.
 //
 // Returns whether the graph changed: facts found before are then not those of its new values.
 // Loops must be marked. Must run after: decompose.

@@ -10,14 +10,14 @@ using namespace torch::jit;
 void check_freezable(Graph& graph) {
   for (const Node* node : all_nodes(graph)) {
     if (node->kind() == prim::ModuleContainerIndex) {
-      throw refusal(Refusal::module_at_run_time, node);
+      throw diagnostic(Diagnostic::module_at_run_time, node);
     }
     if (node->kind() == prim::SetAttr && node->input(0)
                                                  ->type()
                                                  ->expect<c10::ClassType>()
                                                  ->getAttribute(node->s(attr::name))
                                                  ->kind() == c10::TypeKind::InterfaceType) {
-      throw refusal(Refusal::assigned_module, node, {node->s(attr::name)});
+      throw diagnostic(Diagnostic::assigned_module, node, {node->s(attr::name)});
     }
   }
 }

@@ -55,7 +55,7 @@ void check_writes(const std::shared_ptr<Graph>& graph) {
   for (size_t i = 0; i < writes.size(); ++i) {
     const auto number = static_cast<int64_t>(i);
     if (with.count(number) && !without.count(number)) {
-      throw refusal(Refusal::lost_write, writes[i]);
+      throw diagnostic(Diagnostic::lost_write, writes[i]);
     }
   }
 }

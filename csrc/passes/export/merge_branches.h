@@ -5,7 +5,7 @@
 // scope's dtype already, or nothing at all, as in a dropout that does nothing. Such a side takes
 // the place of its `prim::If`. So other passes and fusions see the operators.
 //
-// Loops must be marked. Must run after fold_sealed, which puts constants before the branches.
+// Loops must be marked. Must run after fold_legalized, which puts constants before the branches.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

@@ -1,8 +1,8 @@
-// own_constants: an artefact's constants are its own.
+// own_constants: a frozen module's constants are its own.
 //
 // PyTorch's freezing leaves constants that are the given module's own tensors: what is loaded or
-// trained into the module later would be in one half of the artefact, that which is not cast. What
-// the graph writes to stays what it is, to whoever else has it.
+// trained into the module later would be in one half of the frozen module, that which is not cast.
+// What the graph writes to stays what it is, to whoever else has it.
 //
 // Constants of different dtypes that share their memory, a complex tensor and its imaginary part,
 // get memory of their own: torch.jit.save writes it once, for one of the dtypes.
@@ -16,7 +16,7 @@
 
 namespace jit_amp {
 
-// `methods`: the graphs of all methods of the artefact. `module`: what it was made of.
+// `methods`: the graphs of all methods of the frozen module. `module`: what it was made of.
 void own_constants(const std::vector<std::shared_ptr<torch::jit::Graph>>& methods,
                    const torch::jit::Module& module);
 

@@ -44,7 +44,7 @@ bool promote_operands(const std::shared_ptr<Graph>& graph, Facts& facts) {
       cast->node()->copyMetadata(node);
       Fact known = facts.of(operand);
       known.dtypes = DTypes::only(*wide);
-      facts.set(cast, Known::of_tensor(known));
+      facts.set(cast, AbstractValue::of_tensor(known));
       node->replaceInput(i, cast);
       changed = true;
     }

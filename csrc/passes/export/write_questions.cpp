@@ -32,7 +32,7 @@ Value* stock_form(Graph& graph, const Node* question) {
   if (device == "cuda") {
     return ask("is_autocast_enabled", {});
   }
-  throw refusal(Refusal::question_of_device, question);
+  throw diagnostic(Diagnostic::question_of_device, question);
 }
 
 }  // namespace

@@ -305,7 +305,7 @@ class Rewriter {
     const DeviceState at = plan.state->at(*plan.query);
     const bool asks_enabled = asks_whether_enabled(plan.node);
     if (!asks_enabled && !at.dtype_known) {
-      throw refusal(Refusal::query_of_dynamic, plan.node);
+      throw diagnostic(Diagnostic::query_of_dynamic, plan.node);
     }
     Value* value =
         asks_enabled ? enabled(*plan.state, *plan.query, true) : dtype(*plan.state, *plan.query);

@@ -9,7 +9,7 @@
 //
 // Preserved: which operators run and their order, aliasing (a cast may return its input), in-place
 // and out= operators, source ranges. Must run after: flatten, scopes. Must run before: decompose,
-// seal.
+// legalize.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

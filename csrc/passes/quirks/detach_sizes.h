@@ -1,6 +1,6 @@
 // detach_sizes: the size of a tensor that a list or tuple holds, read off an alias of it.
 //
-// An artefact has to survive PyTorch's own optimisers. oneDNN's fusion
+// A frozen module has to survive PyTorch's own optimisers. oneDNN's fusion
 // (torch/csrc/jit/codegen/onednn/defer_size_check.cpp) asks every user of a tensor whose size is
 // read for its operator, and raises "Schema not found for node" where the user is no operator: a
 // list, a tuple, what is returned. An alias (`aten::detach`) has no such users.

@@ -1,4 +1,4 @@
-// own_callstacks: what an artefact's nodes say of the functions that they were written in.
+// own_callstacks: what a frozen module's nodes say of the functions that they were written in.
 //
 // A node that was inlined points to the functions that called it, and when it raises, the
 // interpreter asks them for their names (torch/csrc/jit/runtime/interpreter.cpp, callstack).

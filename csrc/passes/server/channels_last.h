@@ -14,10 +14,10 @@
 // the graph stays as it is.
 //
 // Not preserved: where the input was given with channels last and a feature map inside has one
-// channel or one pixel, eager's pointwise operators go on in the default layout, and the artefact's
-// strides after that are those of channels last.
+// channel or one pixel, eager's pointwise operators go on in the default layout, and the frozen
+// module's strides after that are those of channels last.
 //
-// For artefacts that are frozen with target="server", because other engines' converters have been
+// For modules that are frozen with target="server", because other engines' converters have been
 // seen to misread such weights. Loops must be marked, and the graph must have no tasks.
 #pragma once
 

@@ -12,7 +12,7 @@
 //
 // Small linear layers stay as they are: there oneDNN takes longer to be set up than to compute.
 //
-// Which processor will run the artefact is not known when it is frozen: it asks
+// Which processor will run the frozen module is not known when it is frozen: it asks
 // `mkldnn::_is_mkldnn_bf16_supported` first, and does what it did before where the answer is no. So
 // it does for an input without a batch, for what is added in another size or dtype, and where
 // anything requires grad: these operators have no derivative.
@@ -24,7 +24,7 @@
 // is a difference, of which it knows nothing.
 //
 // Convolutions are those that channels_last has made to give channels last: fused ones always do,
-// where their weight is packed. So it must run after channels_last. For artefacts that are frozen
+// where their weight is packed. So it must run after channels_last. For modules that are frozen
 // with target="server": phones do not have these operators. The graph must have no tasks.
 #pragma once
 

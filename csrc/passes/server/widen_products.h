@@ -10,10 +10,10 @@
 // Small linear layers stay as they are; others ask how many rows there are, because for few rows
 // the time goes to reading the weight, which is shorter as it is.
 //
-// Which processor will run the artefact is not known when it is frozen: the graph asks, and after
-// pack_weights the module does so once, when it is loaded. Weights are widened then.
+// Which processor will run the frozen module is not known when it is frozen: the graph asks, and
+// after pack_weights the module does so once, when it is loaded. Weights are widened then.
 //
-// For artefacts that are frozen with target="server". The graph must have no tasks. Must run after
+// For modules that are frozen with target="server". The graph must have no tasks. Must run after
 // fuse_pointwise, which takes a layer with what follows it; what that does on such a processor is
 // widened here.
 #pragma once

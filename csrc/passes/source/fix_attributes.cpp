@@ -101,7 +101,7 @@ class Reader {
       assigned_ = assigned_attributes(self_);
     }
     if (assigned_->count({node->input()->type().get(), name})) {
-      throw refusal(Refusal::assigned_attribute, scope, {path + name});
+      throw diagnostic(Diagnostic::assigned_attribute, scope, {path + name});
     }
     reads_.push_back({slots_of(path + name), module->getAttr(name), path + name});
     constants_.emplace_back(node, module->getAttr(name));

@@ -13,8 +13,8 @@
 #include "core/error.h"
 #include "core/graphs.h"
 #include "core/ignored.h"
-#include "passes/source/enclose.h"
 #include "passes/source/widen.h"
+#include "passes/source/wrap.h"
 
 namespace jit_amp {
 namespace {
@@ -38,7 +38,7 @@ bool fit(const Node* node, size_t first, const Graph& graph) {
 }
 
 AutocastError malformed(const Node* node) {
-  return refusal(Refusal::malformed, node, {node->kind().toQualString()});
+  return diagnostic(Diagnostic::malformed, node, {node->kind().toQualString()});
 }
 
 // Refuses what PyTorch's own passes would break on, and `lint` does not see.
@@ -69,12 +69,12 @@ void check_form(const Node* node) {
 // Refuses calls of code that is scripted, that is not inlined, and that is not lowered either.
 void check_reaches(const Node* node) {
   if (node->kind() == prim::awaitable) {
-    throw refusal(Refusal::awaitable, node);
+    throw diagnostic(Diagnostic::awaitable, node);
   }
   if (node->kind() == prim::CallMethod && !node->input(0)->type()->cast<c10::ClassType>()) {
     const auto interface = node->input(0)->type()->cast<c10::InterfaceType>();
     if (!interface || !interface->is_module()) {
-      throw refusal(Refusal::unknown_class, node);
+      throw diagnostic(Diagnostic::unknown_class, node);
     }
   }
 }
@@ -88,7 +88,7 @@ Node* as_call(Node* node) {
   if (node->kind() != prim::Enter && node->kind() != prim::Exit) {
     HasScopes has_scopes;
     if (has_scopes(*callee)) {
-      throw refusal(Refusal::hidden_scope, node, {callee->qualname().qualifiedName()});
+      throw diagnostic(Diagnostic::hidden_scope, node, {callee->qualname().qualifiedName()});
     }
     return node;
   }
@@ -147,7 +147,7 @@ class Flattener {
       return done->second;
     }
     if (!open_.insert(key).second) {
-      throw refusal(Refusal::recursion, call);
+      throw diagnostic(Diagnostic::recursion, call);
     }
     function.ensure_defined();
     auto graph = function.graph()->copy();
@@ -165,7 +165,7 @@ class Flattener {
       if (how->scopes) {
         switch_off_scopes(*graph);
       }
-      enclose(*graph, *how->pattern, {{"cpu", std::nullopt, false}, {"cuda", std::nullopt, false}});
+      wrap(*graph, *how->pattern, {{"cpu", std::nullopt, false}, {"cuda", std::nullopt, false}});
       if (how->widens) {
         widen_inputs(*graph);
       }
@@ -223,7 +223,7 @@ class Flattener {
         }
         if (is_method && !given[0] &&
             any_ignored(*node->input(0)->type()->expect<c10::ClassType>(), callee->name())) {
-          throw refusal(Refusal::ignored_at_run_time, node);
+          throw diagnostic(Diagnostic::ignored_at_run_time, node);
         }
         auto graph = body(*callee, given, node);
         if (!fit(node, is_method ? 0 : 1, *graph)) {
@@ -253,7 +253,7 @@ class Flattener {
 
   bool is_final_;
   Assigned assigned_;
-  std::vector<Lines> lines_;  // that stay in float32, and enclose's pattern for them
+  std::vector<Lines> lines_;  // that stay in float32, and wrap's pattern for them
   std::shared_ptr<Graph> pattern_;
   std::map<Key, std::shared_ptr<Graph>> done_;
   std::set<Key> open_;

@@ -11,8 +11,8 @@
 #include "core/dialect.h"
 #include "core/error.h"
 #include "core/graphs.h"
-#include "passes/source/enclose.h"
 #include "passes/source/name_convolutions.h"
+#include "passes/source/wrap.h"
 
 namespace jit_amp {
 
@@ -70,7 +70,7 @@ void check_kernels(Graph& graph, const std::set<int64_t>& dissolved) {
         !dissolved.count(node->i(ops::scope))) {
       const std::string& device = node->s(ops::device_type);
       if (!has_lists(c10::Device(device).type())) {
-        throw refusal(Refusal::third_device_kernel, node, {node->s(ops::instead_of), device});
+        throw diagnostic(Diagnostic::third_device_kernel, node, {node->s(ops::instead_of), device});
       }
     }
   }
@@ -140,9 +140,12 @@ void restore(const std::shared_ptr<Graph>& graph, Graph& pattern) {
       if (!dissolved.count(node->i(ops::scope))) {
         const bool given = node->i(ops::dtype_given) != 0;
         const auto dtype = given ? std::optional(node->i(ops::dtype)) : std::nullopt;
+        const auto cache = node->hasAttribute(ops::cache_enabled)
+                               ? std::optional(node->i(ops::cache_enabled) != 0)
+                               : std::nullopt;
         objects[node->i(ops::scope)] =
             enter_scope(node, pattern,
-                        {node->s(ops::device_type), dtype, node->i(ops::enabled) != 0, std::nullopt,
+                        {node->s(ops::device_type), dtype, node->i(ops::enabled) != 0, cache,
                          node->sourceRange()});
       }
       take_out(node);
@@ -152,7 +155,7 @@ void restore(const std::shared_ptr<Graph>& graph, Graph& pattern) {
           entered->second->node()->owningBlock() == node->owningBlock()) {
         exit_scope(node, pattern, entered->second);
       } else if (!dissolved.count(node->i(ops::scope))) {
-        throw refusal(Refusal::scope_across_modules, node);
+        throw diagnostic(Diagnostic::scope_across_modules, node);
       }
       take_out(node);
     }

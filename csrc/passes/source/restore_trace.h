@@ -15,7 +15,7 @@
 
 namespace jit_amp {
 
-// `pattern` as for enclose. Throws AutocastError: a scope that one traced module enters and another
+// `pattern` as for wrap. Throws AutocastError: a scope that one traced module enters and another
 // leaves.
 void restore(const std::shared_ptr<torch::jit::Graph>& graph, torch::jit::Graph& pattern);
 

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "core/graphs.h"
-#include "passes/source/enclose.h"
+#include "passes/source/wrap.h"
 
 namespace jit_amp {
 namespace {

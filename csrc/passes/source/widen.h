@@ -21,7 +21,7 @@ void widen_inputs(torch::jit::Graph& graph);
 
 // Puts a disabled scope around each operator and call in the block that the lines have, and casts
 // what it is given. What writes to a tensor stays as it is, and so do the views that it writes to.
-// `pattern` is enclose's.
+// `pattern` is wrap's.
 void widen_lines(torch::jit::Block* block, torch::jit::Graph& pattern,
                  const std::vector<Lines>& lines);
 

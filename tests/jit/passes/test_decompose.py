@@ -120,7 +120,7 @@ with graph(%x : Tensor):
     ids=["none", "not of ATen", "enabled", "dtype", "folded", "device", "two devices"],
 )
 def test_stays(call: str, state: str, devices: str) -> None:
-    """seal will say at its line why it cannot be exported."""
+    """legalize will say at its line why it cannot be exported."""
     unchanged("decompose", case(call, state=state, devices=devices))
 
 

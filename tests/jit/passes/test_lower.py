@@ -177,7 +177,7 @@ with graph(%x : Tensor):
 
 
 def test_exported() -> None:
-    """The target is one that PyTorch's passes cannot fold: seal decides."""
+    """The target is one that PyTorch's passes cannot fold: legalize decides."""
     checks = """\
 : [[D:%[0-9]+]] : int = jit_amp::deferred[value=15]()
 : jit_amp::cast(%x, [[D]],"""

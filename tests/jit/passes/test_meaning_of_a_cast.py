@@ -30,7 +30,7 @@ CODES = {torch.float16: 5, torch.float32: 6, torch.bfloat16: 15}
 
 
 def made(kind: str, cpu: torch.dtype | None, cuda: torch.dtype | None) -> tuple[Any, Any]:
-    """A function of one cast, in process and sealed with nothing known of its operand."""
+    """A function of one cast, in process and legalized with nothing known of its operand."""
     text = f"""
 graph(%x : {kind}):
   %cpu : {number(cpu)}
@@ -39,7 +39,7 @@ graph(%x : {kind}):
   return (%y)
 """
     dialect, stock = torch._C.parse_ir(text), torch._C.parse_ir(text)
-    _C.run_pass("seal", stock, {}, True)
+    _C.run_pass("legalize", stock, {}, True)
     assert "jit_amp::" not in str(stock)
     return (
         torch._C._create_function_from_graph("dialect", dialect),
@@ -101,7 +101,7 @@ graph(%x : Tensor, %y : Tensor):
   return (%w)
 """
     stock = torch._C.parse_ir(text)
-    _C.run_pass("seal", stock, {}, True)
+    _C.run_pass("legalize", stock, {}, True)
     functions = [
         torch._C._create_function_from_graph(name, graph)
         for name, graph in (("dialect", torch._C.parse_ir(text)), ("stock", stock))

@@ -10,8 +10,8 @@ from jit_amp import _C
 from . import ir
 
 PHASES = ["source", "inlined", "flat", "lowered", "runnable"]
-PHASES += ["exported", "decided", "sealed", "stock"]
-MARKED = ["flat", "lowered", "decided", "sealed"]
+PHASES += ["exported", "decided", "legalized", "stock"]
+MARKED = ["flat", "lowered", "decided", "legalized"]
 LOWERED = ["lowered", "runnable", "exported", "decided"]
 
 # An operator of the dialect, and the phases that may have it.

@@ -1,4 +1,4 @@
-// seal: a lowered graph made of stock operators alone.
+// legalize: a lowered graph made of stock operators alone.
 //
 // A cast whose operand is known becomes one `aten::to` or nothing. Every other operator of
 // jit_amp's own is replaced by its definition in TorchScript (core/definitions.h), which asks at
@@ -18,8 +18,8 @@
 namespace jit_amp {
 
 // `inputs`: what the facts take for granted of the graph's inputs, because an example told it or
-// because the program fails with any other (expected.h).
-void seal(std::shared_ptr<torch::jit::Graph>& graph, const Facts& facts,
-          const std::vector<Known>& inputs, bool by_example);
+// because the program fails with any other (preconditions.h).
+void legalize(std::shared_ptr<torch::jit::Graph>& graph, const Facts& facts,
+              const std::vector<AbstractValue>& inputs, bool by_example);
 
 }  // namespace jit_amp

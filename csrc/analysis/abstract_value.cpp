@@ -1,4 +1,4 @@
-#include "analysis/known.h"
+#include "analysis/abstract_value.h"
 
 #include <ATen/core/Dict.h>
 #include <ATen/core/List.h>
@@ -24,7 +24,7 @@ DTypes all_that(bool (*holds)(c10::ScalarType)) {
   return found;
 }
 
-bool same_keys(const Known& one, const Known& other) {
+bool same_keys(const AbstractValue& one, const AbstractValue& other) {
   return one.keys.size() == other.keys.size() &&
          std::all_of(one.keys.begin(), one.keys.end(), [&](const c10::IValue& key) {
            return std::find(other.keys.begin(), other.keys.end(), key) != other.keys.end();
@@ -61,27 +61,27 @@ std::vector<c10::ScalarType> DTypes::list() const {
   return found;
 }
 
-Known Known::element() const {
+AbstractValue AbstractValue::element() const {
   if ((kind != list && kind != dict) || parts.empty()) {
     return {};
   }
-  Known joined = parts[0];
-  for (const Known& part : parts) {
+  AbstractValue joined = parts[0];
+  for (const AbstractValue& part : parts) {
     joined = join(joined, part);
   }
   return joined;
 }
 
-Known Known::at(int64_t position) const {
+AbstractValue AbstractValue::at(int64_t position) const {
   if (kind == tuple || (kind == list && is_fixed)) {
     const auto size = static_cast<int64_t>(parts.size());
     const int64_t index = position < 0 ? position + size : position;
-    return index >= 0 && index < size ? parts[index] : Known{};
+    return index >= 0 && index < size ? parts[index] : AbstractValue{};
   }
   return element();
 }
 
-Known Known::at(const c10::IValue& key) const {
+AbstractValue AbstractValue::at(const c10::IValue& key) const {
   if (!is_fixed) {
     return element();
   }
@@ -93,7 +93,7 @@ Known Known::at(const c10::IValue& key) const {
   return {};
 }
 
-bool Known::operator==(const Known& other) const {
+bool AbstractValue::operator==(const AbstractValue& other) const {
   return kind == other.kind && fact == other.fact && maybe_none == other.maybe_none &&
          is_fixed == other.is_fixed && keys == other.keys && parts == other.parts;
 }
@@ -103,26 +103,27 @@ Fact join(const Fact& one, const Fact& other) {
           one.dims == other.dims ? one.dims : Dims::unknown};
 }
 
-Known join(const Known& one, const Known& other) {
-  if (one.kind == Known::never || other.kind == Known::never) {
-    return one.kind == Known::never ? other : one;
+AbstractValue join(const AbstractValue& one, const AbstractValue& other) {
+  if (one.kind == AbstractValue::never || other.kind == AbstractValue::never) {
+    return one.kind == AbstractValue::never ? other : one;
   }
-  if (one.kind == Known::none || other.kind == Known::none) {
-    Known joined = one.kind == Known::none ? other : one;
-    joined.maybe_none |= joined.kind != Known::none && joined.kind != Known::unknown;
+  if (one.kind == AbstractValue::none || other.kind == AbstractValue::none) {
+    AbstractValue joined = one.kind == AbstractValue::none ? other : one;
+    joined.maybe_none |=
+        joined.kind != AbstractValue::none && joined.kind != AbstractValue::unknown;
     return joined;
   }
-  if (one.kind != other.kind || one.kind == Known::unknown) {
+  if (one.kind != other.kind || one.kind == AbstractValue::unknown) {
     return {};
   }
-  Known joined = one;
+  AbstractValue joined = one;
   joined.maybe_none |= other.maybe_none;
-  if (one.kind == Known::tensor) {
+  if (one.kind == AbstractValue::tensor) {
     joined.fact = join(one.fact, other.fact);
     return joined;
   }
   const bool same_length = one.parts.size() == other.parts.size();
-  const bool is_container = one.kind == Known::list || one.kind == Known::dict;
+  const bool is_container = one.kind == AbstractValue::list || one.kind == AbstractValue::dict;
   if (is_container && !(one.is_fixed && other.is_fixed && same_length && same_keys(one, other))) {
     joined.is_fixed = false;
     joined.keys.clear();
@@ -138,7 +139,7 @@ Known join(const Known& one, const Known& other) {
   }
   for (size_t i = 0; i < one.parts.size(); ++i) {
     size_t same = i;
-    if (one.kind == Known::dict) {  // whose keys may come in another order
+    if (one.kind == AbstractValue::dict) {  // whose keys may come in another order
       same = std::find(other.keys.begin(), other.keys.end(), one.keys[i]) - other.keys.begin();
     }
     joined.parts[i] = join(one.parts[i], other.parts[same]);
@@ -146,38 +147,38 @@ Known join(const Known& one, const Known& other) {
   return joined;
 }
 
-Known known_of(const c10::IValue& value) {
+AbstractValue known_of(const c10::IValue& value) {
   if (value.isNone()) {
-    return {.kind = Known::none};
+    return {.kind = AbstractValue::none};
   }
   if (value.isTensor()) {
     const at::Tensor& tensor = value.toTensor();
-    return tensor.defined()
-               ? Known::of_tensor({DTypes::only(tensor.scalar_type()), tensor.device().type(),
+    return tensor.defined() ? AbstractValue::of_tensor(
+                                  {DTypes::only(tensor.scalar_type()), tensor.device().type(),
                                    tensor.dim() == 0 ? Dims::none : Dims::some})
-               : Known{};
+                            : AbstractValue{};
   }
-  Known known;
+  AbstractValue known;
   if (value.isTuple()) {
-    known.kind = Known::tuple;
+    known.kind = AbstractValue::tuple;
     for (const c10::IValue& part : value.toTupleRef().elements()) {
       known.parts.push_back(known_of(part));
     }
   } else if (value.isList()) {
-    known.kind = Known::list;
+    known.kind = AbstractValue::list;
     known.is_fixed = true;
     for (const c10::IValue& part : value.toList()) {
       known.parts.push_back(known_of(part));
     }
   } else if (value.isGenericDict()) {
-    known.kind = Known::dict;
+    known.kind = AbstractValue::dict;
     known.is_fixed = true;
     for (const auto& entry : value.toGenericDict()) {
       known.keys.push_back(entry.key());
       known.parts.push_back(known_of(entry.value()));
     }
   } else if (value.isModule()) {
-    known.kind = Known::module;
+    known.kind = AbstractValue::module;
     known.is_fixed = true;
     const auto& object = value.toObjectRef();
     for (size_t i = 0; i < object.type()->numAttributes(); ++i) {
@@ -187,7 +188,7 @@ Known known_of(const c10::IValue& value) {
   } else if (value.isObject() || value.isFuture() || value.isAwait()) {
     return {};
   } else {
-    known.kind = Known::plain;
+    known.kind = AbstractValue::plain;
   }
   return known;
 }

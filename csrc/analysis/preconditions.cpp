@@ -1,4 +1,4 @@
-#include "analysis/expected.h"
+#include "analysis/preconditions.h"
 
 #include <algorithm>
 #include <optional>
@@ -6,8 +6,8 @@
 #include <unordered_set>
 
 #include "analysis/facts.h"
-#include "analysis/results.h"
 #include "analysis/traits.h"
+#include "analysis/transfer.h"
 #include "core/dialect.h"
 #include "core/graphs.h"
 
@@ -129,24 +129,24 @@ std::unordered_set<const Value*> eligible_inputs(Graph& graph, const Facts& fact
 
 }  // namespace
 
-std::vector<Known> expected_inputs(const std::shared_ptr<Graph>& graph) {
+std::vector<AbstractValue> inferred_preconditions(const std::shared_ptr<Graph>& graph) {
   const auto nodes = all_nodes(*graph);
   const bool has_casts = std::any_of(nodes.begin(), nodes.end(),
                                      [](const Node* node) { return node->kind() == ops::cast; });
   if (!has_casts) {
     return {};
   }
-  std::vector<Known> inputs(graph->inputs().size());
+  std::vector<AbstractValue> inputs(graph->inputs().size());
   const auto devices = devices_of_inputs(*graph, find_facts(graph, inputs));
   for (size_t i = 0; i < inputs.size(); ++i) {
     const auto device = devices.find(graph->inputs()[i]);
     if (is_tensor(graph->inputs()[i]->type()) && device != devices.end()) {
-      inputs[i] = Known::of_tensor({DTypes::any(), device->second, Dims::unknown});
+      inputs[i] = AbstractValue::of_tensor({DTypes::any(), device->second, Dims::unknown});
     }
   }
   const auto eligible = eligible_inputs(*graph, find_facts(graph, inputs));
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].kind == Known::tensor && eligible.count(graph->inputs()[i])) {
+    if (inputs[i].kind == AbstractValue::tensor && eligible.count(graph->inputs()[i])) {
       inputs[i].fact.dtypes = cast_by_autocast();
     }
   }

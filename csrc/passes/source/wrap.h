@@ -1,4 +1,4 @@
-// enclose: a whole function inside autocast scopes.
+// wrap: a whole function inside autocast scopes.
 //
 // Puts `with torch.autocast(...):` around everything that a source graph does, as if its author had
 // written it there. Decorators, scopes around a whole model and functions that ignore autocast all
@@ -35,7 +35,6 @@ torch::jit::Value* enter_scope(torch::jit::Node* before, torch::jit::Graph& patt
 void exit_scope(torch::jit::Node* before, torch::jit::Graph& pattern, torch::jit::Value* object);
 
 // `scopes` from the outermost to the innermost.
-void enclose(torch::jit::Graph& graph, torch::jit::Graph& pattern,
-             const std::vector<Around>& scopes);
+void wrap(torch::jit::Graph& graph, torch::jit::Graph& pattern, const std::vector<Around>& scopes);
 
 }  // namespace jit_amp

@@ -1,4 +1,4 @@
-#include "passes/export/fold_sealed.h"
+#include "passes/export/fold_legalized.h"
 
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/constant_pooling.h>
@@ -24,14 +24,15 @@ void refuse_what_always_raises(Graph& graph) {
     const auto text = constant_as<std::string>(node->input(0));
     const std::string before = "AssertionError: ";
     if (text && text->rfind(before + "jit_amp: ", 0) == 0) {
-      throw refusal(Refusal::always_fails, nullptr, {text->substr((before + "jit_amp: ").size())});
+      throw diagnostic(Diagnostic::always_fails, nullptr,
+                       {text->substr((before + "jit_amp: ").size())});
     }
   }
 }
 
 }  // namespace
 
-bool fold_sealed(std::shared_ptr<Graph>& graph) {
+bool fold_legalized(std::shared_ptr<Graph>& graph) {
   PeepholeOptimize(graph, /*disable_shape_peepholes=*/true);
   ConstantPropagation(graph);
   PeepholeOptimize(graph, /*disable_shape_peepholes=*/true);

@@ -1,4 +1,4 @@
-"""enclose: a whole graph inside autocast scopes."""
+"""wrap: a whole graph inside autocast scopes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def doubled(x: Tensor):
     return x + x
 
 
-def enclosed(*scopes: tuple[str, torch.dtype | None, bool, bool | None]) -> torch._C.Graph:
-    return _C.enclosed_function(torch.jit.script(doubled), PATTERN, list(scopes)).graph
+def wrapped(*scopes: tuple[str, torch.dtype | None, bool, bool | None]) -> torch._C.Graph:
+    return _C.wrapped_function(torch.jit.script(doubled), PATTERN, list(scopes)).graph
 
 
 def test_everything_is_inside_of_both_the_first_outermost() -> None:
     check_ir(
-        enclosed(("cpu", torch.bfloat16, True, None), ("cuda", torch.float16, False, True)),
+        wrapped(("cpu", torch.bfloat16, True, None), ("cuda", torch.float16, False, True)),
         """
         # CHECK: [[CPU:%[0-9]+]] : __torch__.torch.amp.autocast_mode.autocast = prim::CreateObject
         # CHECK: prim::CallMethod[name="__init__"]([[CPU]], %
@@ -40,12 +40,12 @@ def test_everything_is_inside_of_both_the_first_outermost() -> None:
 
 
 def test_without_scopes_nothing_changes() -> None:
-    assert operators(enclosed()) == ["aten::add"]
+    assert operators(wrapped()) == ["aten::add"]
 
 
 @pytest.mark.parametrize(
     ("dtype", "result"), [(torch.bfloat16, "cpu=BFloat16"), (None, "cpu=ambient")]
 )
 def test_the_scope_is_what_it_says(dtype: torch.dtype | None, result: str) -> None:
-    copy = _C.enclosed_function(torch.jit.script(doubled), PATTERN, [("cpu", dtype, True, None)])
+    copy = _C.wrapped_function(torch.jit.script(doubled), PATTERN, [("cpu", dtype, True, None)])
     assert f"aten::add {result}" in _C.scopes_of(_C.flattened(copy, "fix_attributes"), {})

@@ -1,4 +1,4 @@
-#include "analysis/inputs.h"
+#include "analysis/guards.h"
 
 #include <c10/core/ScalarType.h>
 
@@ -86,13 +86,13 @@ class Writer {
 
   std::string text;
 
-  void check(const Known& input, const c10::TypePtr& type, const std::string& value,
+  void check(const AbstractValue& input, const c10::TypePtr& type, const std::string& value,
              const std::string& name, size_t depth) {
-    if (input.kind == Known::plain || input.kind == Known::unknown) {
+    if (input.kind == AbstractValue::plain || input.kind == AbstractValue::unknown) {
       return;
     }
     if (const auto optional = type->cast<c10::OptionalType>()) {
-      const bool is_none = input.kind == Known::none;
+      const bool is_none = input.kind == AbstractValue::none;
       const std::string given = fresh();
       line(depth, c10::str(given, " = ", value));
       if (is_none) {
@@ -105,16 +105,16 @@ class Writer {
     }
     const auto types = type->containedTypes();
     switch (input.kind) {
-      case Known::tensor:
+      case AbstractValue::tensor:
         check_tensor(input.fact, value, name, depth);
         return;
-      case Known::tuple:
+      case AbstractValue::tuple:
         for (size_t i = 0; i < types.size(); ++i) {
           check(input.parts[i], types[i], c10::str(value, "[", i, "]"), c10::str(name, "[", i, "]"),
                 depth);
         }
         return;
-      case Known::list:
+      case AbstractValue::list:
         if (input.parts.empty()) {
           require(depth, c10::str("len(", value, ") == 0"), name, "an empty list",
                   c10::str("\"one of \" + str(len(", value, "))"));
@@ -124,7 +124,7 @@ class Writer {
           check_each(input.parts[0], types[0], value, name, depth);
         }
         return;
-      case Known::dict:
+      case AbstractValue::dict:
         check_dict(input, types, value, name, depth);
         return;
       default:
@@ -133,8 +133,8 @@ class Writer {
   }
 
  private:
-  void check_dict(const Known& input, at::ArrayRef<c10::TypePtr> types, const std::string& value,
-                  const std::string& name, size_t depth) {
+  void check_dict(const AbstractValue& input, at::ArrayRef<c10::TypePtr> types,
+                  const std::string& value, const std::string& name, size_t depth) {
     std::vector<std::string> keys;
     for (const c10::IValue& key : input.keys) {
       keys.push_back(literal(key));
@@ -188,7 +188,7 @@ class Writer {
             told(value));
   }
 
-  void check_each(const Known& part, const c10::TypePtr& type, const std::string& value,
+  void check_each(const AbstractValue& part, const c10::TypePtr& type, const std::string& value,
                   const std::string& name, size_t depth) {
     const std::string element = fresh();
     Writer each(by_example_);
@@ -232,33 +232,34 @@ class Writer {
 
 }  // namespace
 
-Known read_input(const c10::IValue& value, const c10::TypePtr& type) {
+AbstractValue read_input(const c10::IValue& value, const c10::TypePtr& type) {
   if (!mentions_tensors(type)) {
     const auto optional = type->cast<c10::OptionalType>();
     const bool is_fixed = !optional && type->kind() != TypeKind::NumberType;
-    return {.kind = is_fixed && !type->cast<c10::ClassType>() ? Known::plain : Known::unknown};
+    return {.kind = is_fixed && !type->cast<c10::ClassType>() ? AbstractValue::plain
+                                                              : AbstractValue::unknown};
   }
   if (spelled(type).empty()) {
     return {};
   }
   if (const auto optional = type->cast<c10::OptionalType>()) {
-    return value.isNone() ? Known{.kind = Known::none}
+    return value.isNone() ? AbstractValue{.kind = AbstractValue::none}
                           : read_input(value, optional->getElementType());
   }
   if (is_tensor(type)) {
     return known_of(value);
   }
-  Known known;
+  AbstractValue known;
   if (const auto tuple = type->cast<c10::TupleType>()) {
-    known.kind = Known::tuple;
+    known.kind = AbstractValue::tuple;
     const auto& elements = value.toTupleRef().elements();
     for (size_t i = 0; i < elements.size(); ++i) {
       known.parts.push_back(read_input(elements[i], tuple->elements()[i]));
     }
   } else if (const auto list = type->cast<c10::ListType>()) {
-    known.kind = Known::list;
+    known.kind = AbstractValue::list;
     for (const c10::IValue& element : value.toList()) {
-      const Known part = read_input(element, list->getElementType());
+      const AbstractValue part = read_input(element, list->getElementType());
       if (known.parts.empty()) {
         known.parts.push_back(part);
       } else {
@@ -267,7 +268,7 @@ Known read_input(const c10::IValue& value, const c10::TypePtr& type) {
     }
     known.is_fixed = known.parts.empty();
   } else if (const auto dict = type->cast<c10::DictType>()) {
-    known.kind = Known::dict;
+    known.kind = AbstractValue::dict;
     known.is_fixed = true;
     for (const auto& entry : value.toGenericDict()) {
       if (!has_literal(entry.key())) {
@@ -280,43 +281,43 @@ Known read_input(const c10::IValue& value, const c10::TypePtr& type) {
   return known;
 }
 
-Known join_inputs(const Known& one, const Known& other) {
+AbstractValue join_inputs(const AbstractValue& one, const AbstractValue& other) {
   if (one == other) {
     return one;
   }
-  Known joined = join(one, other);
+  AbstractValue joined = join(one, other);
   if (joined.maybe_none || one.parts.size() != other.parts.size() ||
       one.keys.size() != joined.keys.size()) {
     return {};
   }
-  if (joined.kind == Known::tensor && !joined.fact.dtype()) {
+  if (joined.kind == AbstractValue::tensor && !joined.fact.dtype()) {
     joined.fact = {};
   }
-  for (Known& part : joined.parts) {
-    if (part.maybe_none || (part.kind == Known::tensor && !part.fact.dtype())) {
+  for (AbstractValue& part : joined.parts) {
+    if (part.maybe_none || (part.kind == AbstractValue::tensor && !part.fact.dtype())) {
       part = {};
     }
   }
   return joined;
 }
 
-std::string check_of(const Known& input, const c10::TypePtr& type, const std::string& name,
+std::string guard_of(const AbstractValue& input, const c10::TypePtr& type, const std::string& name,
                      bool by_example) {
   Writer writer(by_example);
   writer.check(input, type, "x", name, 1);
   return writer.text.empty() ? "" : c10::str("def check(x: ", spelled(type), "):\n", writer.text);
 }
 
-std::vector<Known> inputs_of(const torch::jit::Graph& graph,
-                             const std::vector<torch::jit::Stack>& examples) {
-  std::vector<Known> inputs;
+std::vector<AbstractValue> inputs_of(const torch::jit::Graph& graph,
+                                     const std::vector<torch::jit::Stack>& examples) {
+  std::vector<AbstractValue> inputs;
   for (size_t i = 0; !examples.empty() && i < graph.inputs().size(); ++i) {
     if (i == 0) {  // self
       inputs.emplace_back();
       continue;
     }
     const auto& type = graph.inputs()[i]->type();
-    Known known = read_input(examples[0][i - 1], type);
+    AbstractValue known = read_input(examples[0][i - 1], type);
     for (const torch::jit::Stack& example : examples) {
       known = join_inputs(known, read_input(example[i - 1], type));
     }
@@ -325,9 +326,9 @@ std::vector<Known> inputs_of(const torch::jit::Graph& graph,
   return inputs;
 }
 
-std::vector<Known> without_dims(std::vector<Known> inputs) {
-  for (Known& input : inputs) {
-    if (input.kind != Known::module) {  // constants are what they are
+std::vector<AbstractValue> without_dims(std::vector<AbstractValue> inputs) {
+  for (AbstractValue& input : inputs) {
+    if (input.kind != AbstractValue::module) {  // constants are what they are
       input.fact.dims = Dims::unknown;
       input.parts = without_dims(std::move(input.parts));
     }

@@ -1,4 +1,4 @@
-"""seal: stock operators for the dialect's; what the facts know is not asked at run time."""
+"""legalize: stock operators for the dialect's; what the facts know is not asked at run time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ FLOAT = "Float(*, *, device=cpu)"
 BFLOAT16 = "BFloat16(*, *, device=cpu)"
 
 
-def sealed(text: str, *tensors: torch.Tensor) -> torch._C.Graph:
+def legalized(text: str, *tensors: torch.Tensor) -> torch._C.Graph:
     """The graph after the pass, which always says that it changes it; verified to be stock."""
     graph = ir.parse(text, *tensors)
-    assert _C.run_pass("seal", graph, {}, True)
+    assert _C.run_pass("legalize", graph, {}, True)
     assert "jit_amp::" not in str(graph).replace("jit_amp::carried", "")
     return graph
 
@@ -46,7 +46,7 @@ def count(graph: torch._C.Graph, kind: str) -> int:
 )
 def test_decided(tensor: str, targets: str) -> None:
     """It is sure to be cast: one `aten::to`."""
-    graph = sealed(cast(tensor, targets))
+    graph = legalized(cast(tensor, targets))
     [to] = [node for node in ir.nodes_of(graph) if node.kind() == "aten::to"]
     assert to.inputsAt(1).toIValue() == 15
     assert next(graph.outputs()).node() == to
@@ -54,7 +54,7 @@ def test_decided(tensor: str, targets: str) -> None:
 
 def test_decided_by_the_device() -> None:
     """CUDA's target for what is there."""
-    graph = sealed(cast("Float(*, device=cuda:0)", "%bf, %half"))
+    graph = legalized(cast("Float(*, device=cuda:0)", "%bf, %half"))
     [to] = [node for node in ir.nodes_of(graph) if node.kind() == "aten::to"]
     assert to.inputsAt(1).toIValue() == 5
 
@@ -75,7 +75,7 @@ def test_decided_by_the_device() -> None:
 )
 def test_idle(tensor: str, targets: str) -> None:
     """It leaves everything as it is: nothing is left of it."""
-    graph = sealed(cast(tensor, targets))
+    graph = legalized(cast(tensor, targets))
     assert count(graph, "aten::to") == 0
     assert next(graph.outputs()).debugName() == next(graph.inputs()).debugName()
 
@@ -83,7 +83,7 @@ def test_idle(tensor: str, targets: str) -> None:
 @pytest.mark.parametrize("tensor", ["Tensor", "Float(*)"])
 def test_undecided(tensor: str) -> None:
     """The dtype or device is known at run time only: there it is asked for."""
-    graph = sealed(cast(tensor))
+    graph = legalized(cast(tensor))
     assert count(graph, "prim::If") >= 2
     x = torch.ones(2)
     assert ir.values_of(graph, x)[0].dtype == torch.bfloat16
@@ -102,13 +102,13 @@ def test_undecided(tensor: str) -> None:
 )
 def test_what_is_asked(given: torch.dtype, dtype: torch.dtype) -> None:
     """A cast that is not decided does at run time what autocast's does."""
-    graph = sealed(cast("Tensor"))
+    graph = legalized(cast("Tensor"))
     assert ir.values_of(graph, torch.ones(2, dtype=given))[0].dtype == dtype
 
 
 def test_optional() -> None:
     """None stays None."""
-    graph = sealed("""
+    graph = legalized("""
     graph(%x : Tensor?):
       %none : NoneType = prim::Constant()
       %bf : int = jit_amp::deferred[value=15]()
@@ -143,14 +143,14 @@ ROUND = """
 def test_round_trip(tensor: str, back: str) -> None:
     """What was widened is what it was: bfloat16, float32, bfloat16."""
     text = ROUND.format(tensor=tensor, made=DENSE, there=6, between="", back=back)
-    assert next(sealed(text).outputs()).node().kind() == "aten::relu"
+    assert next(legalized(text).outputs()).node().kind() == "aten::relu"
 
 
 def test_round_trip_of_what_may_be_its_operand() -> None:
     text = ROUND.replace("to(%made,", "to(%kept,").replace(
         "%a :", "%kept : Tensor = aten::dropout(%made, %rate, %no)\n      %a :"
     )
-    graph = sealed(text.format(tensor=BFLOAT16, made=DENSE, there=6, between="", back="%bf"))
+    graph = legalized(text.format(tensor=BFLOAT16, made=DENSE, there=6, between="", back="%bf"))
     assert next(graph.outputs()).node().kind() == "aten::dropout"
 
 
@@ -166,7 +166,7 @@ def test_round_trip_of_what_may_be_its_operand() -> None:
 )
 def test_no_round_trip_of_what_has_other_strides(made: str) -> None:
     """Widening gives it strides of its own, and by these a kernel is chosen."""
-    graph = sealed(ROUND.format(tensor=BFLOAT16, made=made, there=6, between="", back="%bf"))
+    graph = legalized(ROUND.format(tensor=BFLOAT16, made=made, there=6, between="", back="%bf"))
     assert count(graph, "aten::to") == 2
 
 
@@ -186,14 +186,14 @@ def test_no_round_trip_of_what_has_other_strides(made: str) -> None:
 def test_no_round_trip(tensor: str, there: int, back: str, between: str) -> None:
     """The cast back stays."""
     text = ROUND.format(tensor=tensor, made=DENSE, there=there, between=between, back=back)
-    graph = sealed(text)
+    graph = legalized(text)
     assert next(graph.outputs()).node().kind() != "aten::relu"
     assert count(graph, "aten::to") >= 2
 
 
 def test_constant_and_its_part() -> None:
     """A weight that is read in parts is cast once, whole: it is held once."""
-    graph = sealed(
+    graph = legalized(
         f"""
     graph(%x : Tensor):
       %none : NoneType = prim::Constant()
@@ -243,7 +243,7 @@ def part(more: str) -> tuple[torch.Tensor, torch.Tensor, bool]:
         weight.clone(),
     )
     [wanted] = ir.values_of(plain, torch.ones(1))
-    graph = sealed(text, weight.clone())
+    graph = legalized(text, weight.clone())
     [found] = ir.values_of(graph, torch.ones(1))
     return wanted.to(torch.bfloat16), found, next(graph.outputs()).node().kind() != "aten::to"
 
@@ -288,7 +288,7 @@ def test_a_constant_that_is_written_to() -> None:
     )
     assert torch.equal(wanted, found)
     text = PART.replace("MORE", "%r : Tensor = aten::add_(%w, %one, %one)").replace("%p", "%w")
-    [found] = ir.values_of(sealed(text, torch.zeros(4, 2)), torch.ones(1))
+    [found] = ir.values_of(legalized(text, torch.zeros(4, 2)), torch.ones(1))
     assert found.tolist() == [[1.0, 1.0]] * 4
 
 
@@ -298,7 +298,7 @@ def test_a_cast_keeps_its_line() -> None:
     for kind in ("jit_amp::cast", "aten::to"):
         graph = ir.parse(cast(FLOAT))
         if kind == "aten::to":
-            _C.run_pass("seal", graph, {}, True)
+            _C.run_pass("legalize", graph, {}, True)
         [node] = [node for node in ir.nodes_of(graph) if node.kind() == kind]
         lines.append(node.sourceRange())
     assert lines[0] and lines[0] == lines[1]
@@ -306,7 +306,7 @@ def test_a_cast_keeps_its_line() -> None:
 
 def test_list_made_here() -> None:
     """Element by element: one is cast, one is not."""
-    graph = sealed("""
+    graph = legalized("""
     graph(%x : Float(*, device=cpu), %z : Long(*, device=cpu)):
       %none : NoneType = prim::Constant()
       %zero : int = prim::Constant[value=0]()
@@ -321,7 +321,7 @@ def test_list_made_here() -> None:
 
 def test_list_that_is_given() -> None:
     """Its length is not known: a loop."""
-    graph = sealed("""
+    graph = legalized("""
     graph(%l : Tensor[]):
       %none : NoneType = prim::Constant()
       %bf : int = jit_amp::deferred[value=15]()
@@ -354,13 +354,13 @@ graph(%x : {x}, %z : {z}):
 )
 def test_widest_known(x: str, z: str, dtype: int) -> None:
     """A constant."""
-    graph = sealed(WIDEST.format(x=x, z=z))
+    graph = legalized(WIDEST.format(x=x, z=z))
     assert next(graph.outputs()).toIValue() == dtype
 
 
 def test_widest_unknown() -> None:
     """Asked of each, at run time."""
-    graph = sealed(WIDEST.format(x="Tensor", z=BFLOAT16))
+    graph = legalized(WIDEST.format(x="Tensor", z=BFLOAT16))
     assert next(graph.outputs()).node().kind() != "prim::Constant"
 
 
@@ -388,7 +388,7 @@ with graph(%x : Tensor):
 )
 def test_free_of_its_scope(tensor: str, devices: str, state: str, call: str) -> None:
     """The node stands by itself where the scope cannot matter to it."""
-    graph = sealed(SCOPED.format(tensor=tensor, devices=devices, state=state, call=call))
+    graph = legalized(SCOPED.format(tensor=tensor, devices=devices, state=state, call=call))
     assert next(graph.outputs()).node().kind() == call[: call.index("(")]
 
 
@@ -400,12 +400,12 @@ def test_refused(tensor: str) -> None:
     )
     graph = ir.parse(text)
     with pytest.raises(jit_amp.AutocastError, match="`aten::matrix_exp` inside an autocast scope"):
-        _C.run_pass("seal", graph, {}, True)
+        _C.run_pass("legalize", graph, {}, True)
 
 
 def test_input_check() -> None:
     """What the facts take for granted, the artefact asks at its beginning."""
-    graph = sealed(cast("Float(*, device=cpu)"))
+    graph = legalized(cast("Float(*, device=cpu)"))
     assert ir.values_of(graph, torch.ones(2))[0].dtype == torch.bfloat16
     for wrong in (torch.ones(2, dtype=torch.float64), torch.ones(())):
         with pytest.raises(
@@ -437,7 +437,7 @@ def test_input_check() -> None:
 )
 def test_nothing_to_seal(text: str) -> None:
     """Stock operators stay, and nothing is checked of which nothing is taken for granted."""
-    ir.kept("seal", text)
+    ir.kept("legalize", text)
 
 
 def test_float64_on_one_way_is_asked_about() -> None:
@@ -454,7 +454,7 @@ def test_float64_on_one_way_is_asked_about() -> None:
       %c : Tensor = jit_amp::cast(%y, %bf, %none)
       return (%c)
     """
-    graph = sealed(text)
+    graph = legalized(text)
     x, wide = torch.rand(2, 2), torch.rand(2, 2, dtype=torch.float64)
     for which, dtype in ((True, torch.bfloat16), (False, torch.float64)):
         [result] = ir.values_of(graph, x, wide, which)

@@ -1,4 +1,5 @@
-// results: what an operator gives, from what is known of its operands.
+// transfer: what an operator gives, from what is known of its operands (the transfer functions of
+// facts.h).
 //
 // For an operator of ATen the answer is its row in observed.inc: the dtype of an operand, type
 // promotion or one dtype, and whether the result has dimensions; a device that the call gives
@@ -20,14 +21,14 @@ namespace jit_amp {
 bool takes_one_device(const torch::jit::Node* node);
 
 // The result of a `jit_amp::cast`.
-Known cast_result(const torch::jit::Node* cast, const Facts& facts);
+AbstractValue cast_result(const torch::jit::Node* cast, const Facts& facts);
 
 // A result of an operator of ATen that is a tensor.
 Fact tensor_result(torch::jit::Node* node, const c10::FunctionSchema& schema, size_t index,
                    const Facts& facts);
 
 // A result that is a list of tensors: the parts of one, or what lists are made of.
-Known list_result(torch::jit::Node* node, const c10::FunctionSchema& schema, size_t index,
-                  const Facts& facts);
+AbstractValue list_result(torch::jit::Node* node, const c10::FunctionSchema& schema, size_t index,
+                          const Facts& facts);
 
 }  // namespace jit_amp

@@ -1,4 +1,4 @@
-// known: what is known of a value when compiling.
+// abstract_value: what is known of a value when compiling.
 //
 // A small lattice. Of a tensor: which dtypes it may have, its device, and whether it has
 // dimensions, on which type promotion rests. Of a tuple, list or dictionary: what is known of its
@@ -53,7 +53,7 @@ struct Fact {
   bool operator==(const Fact&) const = default;
 };
 
-struct Known {
+struct AbstractValue {
   enum Kind {
     unknown,
     never,   // no value: the graph does not get here
@@ -69,29 +69,29 @@ struct Known {
   bool maybe_none = false;  // it may be None instead
   bool is_fixed = false;    // a list whose length and order, a dictionary whose keys are known
   std::vector<c10::IValue> keys = {};
-  std::vector<Known> parts = {};
+  std::vector<AbstractValue> parts = {};
 
-  static Known of_tensor(const Fact& fact) { return {.kind = tensor, .fact = fact}; }
+  static AbstractValue of_tensor(const Fact& fact) { return {.kind = tensor, .fact = fact}; }
   // A list of unknown length, or a dictionary with unknown keys.
-  static Known all_of(Kind kind, const Known& element) {
+  static AbstractValue all_of(Kind kind, const AbstractValue& element) {
     return {.kind = kind, .parts = {element}};
   }
 
   // What holds of each element of a list or value of a dictionary, whichever it is.
-  Known element() const;
+  AbstractValue element() const;
   // The part under a constant position or key.
-  Known at(int64_t position) const;
-  Known at(const c10::IValue& key) const;
+  AbstractValue at(int64_t position) const;
+  AbstractValue at(const c10::IValue& key) const;
 
-  bool operator==(const Known&) const;
+  bool operator==(const AbstractValue&) const;
 };
 
 Fact join(const Fact& one, const Fact& other);
 
 // What holds where either holds.
-Known join(const Known& one, const Known& other);
+AbstractValue join(const AbstractValue& one, const AbstractValue& other);
 
 // All there is to know of a value.
-Known known_of(const c10::IValue& value);
+AbstractValue known_of(const c10::IValue& value);
 
 }  // namespace jit_amp

@@ -1,4 +1,4 @@
-#include "passes/source/enclose.h"
+#include "passes/source/wrap.h"
 
 #include <ATen/core/jit_type.h>
 
@@ -67,7 +67,7 @@ void exit_scope(Node* before, Graph& pattern, Value* object) {
       ->insertBefore(before);
 }
 
-void enclose(Graph& graph, Graph& pattern, const std::vector<Around>& scopes) {
+void wrap(Graph& graph, Graph& pattern, const std::vector<Around>& scopes) {
   Node* const first = *graph.nodes().begin();
   std::vector<Value*> objects;
   bool widens = false;

@@ -1,4 +1,4 @@
-#include "analysis/results.h"
+#include "analysis/transfer.h"
 
 #include <torch/csrc/jit/ir/constants.h>
 
@@ -26,16 +26,16 @@ class Results {
   explicit Results(const Facts& facts) : facts_(facts) {}
 
   // The result of a cast of an operand.
-  Known cast(const Known& operand, const Node* node) const {
-    Known result = operand;
-    if (operand.kind == Known::list) {
-      for (Known& part : result.parts) {
+  AbstractValue cast(const AbstractValue& operand, const Node* node) const {
+    AbstractValue result = operand;
+    if (operand.kind == AbstractValue::list) {
+      for (AbstractValue& part : result.parts) {
         part = cast(part, node);
       }
       return result;
     }
-    if (operand.kind != Known::tensor) {
-      return operand.kind == Known::none ? operand : Known{};
+    if (operand.kind != AbstractValue::tensor) {
+      return operand.kind == AbstractValue::none ? operand : AbstractValue{};
     }
     result.fact = cast(operand.fact, node);
     return result;
@@ -88,14 +88,14 @@ class Results {
   }
 
   // The tensors among a node's operands, those in lists too.
-  void add_tensors(const Known& known, std::vector<Fact>& found) const {
-    if (known.kind == Known::tensor && !known.maybe_none) {
+  void add_tensors(const AbstractValue& known, std::vector<Fact>& found) const {
+    if (known.kind == AbstractValue::tensor && !known.maybe_none) {
       found.push_back(known.fact);
-    } else if (known.kind == Known::list && !known.maybe_none) {
-      for (const Known& part : known.parts) {
+    } else if (known.kind == AbstractValue::list && !known.maybe_none) {
+      for (const AbstractValue& part : known.parts) {
         add_tensors(part, found);
       }
-    } else if (known.kind != Known::none) {
+    } else if (known.kind != AbstractValue::none) {
       found.emplace_back();
     }
   }
@@ -278,8 +278,8 @@ class Results {
       const auto at = position(schema, name);
       if (at && *at < node->inputs().size() &&
           node->input(*at)->type()->kind() == TypeKind::ListType) {
-        const Known& sizes = of(node->input(*at));
-        if (sizes.kind == Known::list && sizes.is_fixed) {
+        const AbstractValue& sizes = of(node->input(*at));
+        if (sizes.kind == AbstractValue::list && sizes.is_fixed) {
           return sizes.parts.empty() ? Dims::none : Dims::some;
         }
         return Dims::unknown;
@@ -316,31 +316,32 @@ class Results {
   }
 
   // A list of tensors: the parts of one, or what lists are made of.
-  Known of_list(Node* node, const c10::FunctionSchema& schema, size_t index) const {
+  AbstractValue of_list(Node* node, const c10::FunctionSchema& schema, size_t index) const {
     if (is_of_tensors(schema.returns()[index].type())) {
-      return Known::all_of(Known::list, Known::of_tensor(result(node, schema, index)));
+      return AbstractValue::all_of(AbstractValue::list,
+                                   AbstractValue::of_tensor(result(node, schema, index)));
     }
     if (!passes_elements_on(schema, index)) {
       return {};
     }
-    std::optional<Known> joined;
+    std::optional<AbstractValue> joined;
     for (const Value* operand : node->inputs()) {
       if (operand->type()->kind() != TypeKind::ListType) {
         continue;
       }
-      const Known& list = of(operand);
-      if (list.kind != Known::list) {
+      const AbstractValue& list = of(operand);
+      if (list.kind != AbstractValue::list) {
         return {};
       }
       if (!list.parts.empty()) {
         joined = joined ? join(*joined, list.element()) : list.element();
       }
     }
-    return joined ? Known::all_of(Known::list, *joined) : Known{};
+    return joined ? AbstractValue::all_of(AbstractValue::list, *joined) : AbstractValue{};
   }
 
  private:
-  const Known& of(const Value* value) const { return facts_.known(value); }
+  const AbstractValue& of(const Value* value) const { return facts_.known(value); }
 
   const Facts& facts_;
 };
@@ -361,7 +362,7 @@ bool takes_one_device(const Node* node) {
          });
 }
 
-Known cast_result(const Node* cast, const Facts& facts) {
+AbstractValue cast_result(const Node* cast, const Facts& facts) {
   return Results(facts).cast(facts.known(cast->input(0)), cast);
 }
 
@@ -370,7 +371,8 @@ Fact tensor_result(Node* node, const c10::FunctionSchema& schema, size_t index,
   return Results(facts).result(node, schema, index);
 }
 
-Known list_result(Node* node, const c10::FunctionSchema& schema, size_t index, const Facts& facts) {
+AbstractValue list_result(Node* node, const c10::FunctionSchema& schema, size_t index,
+                          const Facts& facts) {
   return Results(facts).of_list(node, schema, index);
 }
 

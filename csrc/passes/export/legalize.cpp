@@ -1,4 +1,4 @@
-#include "passes/export/seal.h"
+#include "passes/export/legalize.h"
 
 #include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/constants.h>
@@ -7,8 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "analysis/guards.h"
 #include "analysis/hidden_calls.h"
-#include "analysis/inputs.h"
 #include "analysis/layout.h"
 #include "analysis/policy.h"
 #include "core/definitions.h"
@@ -23,10 +23,10 @@ namespace {
 
 using namespace torch::jit;
 
-class Sealer {
+class Legalizer {
  public:
-  Sealer(const std::shared_ptr<Graph>& graph, const Facts& facts, const std::vector<Known>& inputs,
-         bool by_example)
+  Legalizer(const std::shared_ptr<Graph>& graph, const Facts& facts,
+            const std::vector<AbstractValue>& inputs, bool by_example)
       : graph_(graph), facts_(facts), inputs_(inputs), by_example_(by_example), aliases_(graph) {
     for (Node* node : all_nodes(*graph)) {
       if (node->kind() == prim::ListConstruct && node->owningGraph() == graph.get() &&
@@ -50,7 +50,7 @@ class Sealer {
       }
     }
     for (Node* node : all_nodes(*graph_)) {
-      if (node->kind() == ops::unchanged) {  // what a scope has read is part of the artefact
+      if (node->kind() == ops::unchanged) {  // what a scope has read is part of the frozen module
         node->destroy();
       } else if (node->kind() == ops::deferred) {
         const WithInsertPoint here(node);
@@ -98,8 +98,8 @@ class Sealer {
         continue;
       }
       if (hidden && concerns_autocast(*hidden, device)) {
-        throw refusal(Refusal::not_exportable, scoped,
-                      {inner->kind().toQualString(), devices[i], ""});
+        throw diagnostic(Diagnostic::not_exportable, scoped,
+                         {inner->kind().toQualString(), devices[i], ""});
       }
       if (policy_of(inner, device) == Policy::untouched) {
         continue;
@@ -113,7 +113,7 @@ class Sealer {
             other = "say what is to be done with it, `jit_amp.policy.register(\"" + name +
                     "\", device_type, policy)`, " + other;
           }
-          throw refusal(Refusal::not_exportable, scoped, {name, devices[i], other});
+          throw diagnostic(Diagnostic::not_exportable, scoped, {name, devices[i], other});
         }
       }
     }
@@ -200,12 +200,12 @@ class Sealer {
       cast->output()->replaceAllUsesWith(value);
       cast->destroy();
     };
-    const Known& known = facts_.known(source);
+    const AbstractValue& known = facts_.known(source);
     if (is_idle(known, cast)) {
       become(source);
       return;
     }
-    if (known.kind != Known::tensor || known.maybe_none || !known.fact.device ||
+    if (known.kind != AbstractValue::tensor || known.maybe_none || !known.fact.device ||
         !known.fact.dtypes.within(DTypes::eligible())) {
       return;
     }
@@ -262,9 +262,9 @@ class Sealer {
 
   // The dtype of a tensor, or of all tensors in a list.
   std::optional<c10::ScalarType> dtype_of(const Value* value) const {
-    const Known& known = facts_.known(value);
-    const Known one = known.kind == Known::list ? known.element() : known;
-    return one.kind == Known::tensor && !one.maybe_none ? one.fact.dtype() : std::nullopt;
+    const AbstractValue& known = facts_.known(value);
+    const AbstractValue one = known.kind == AbstractValue::list ? known.element() : known;
+    return one.kind == AbstractValue::tensor && !one.maybe_none ? one.fact.dtype() : std::nullopt;
   }
 
   // The same part of the constant after a cast, which is folded: a weight is held once, whatever
@@ -296,15 +296,15 @@ class Sealer {
   }
 
   // Whether the cast leaves everything as it is.
-  static bool is_idle(const Known& known, Node* cast) {
-    if (known.kind == Known::none) {
+  static bool is_idle(const AbstractValue& known, Node* cast) {
+    if (known.kind == AbstractValue::none) {
       return true;
     }
-    if (known.kind == Known::list) {
+    if (known.kind == AbstractValue::list) {
       return std::all_of(known.parts.begin(), known.parts.end(),
-                         [&](const Known& part) { return is_idle(part, cast); });
+                         [&](const AbstractValue& part) { return is_idle(part, cast); });
     }
-    if (known.kind != Known::tensor) {
+    if (known.kind != AbstractValue::tensor) {
       return false;
     }
     const DTypes eligible = known.fact.dtypes & DTypes::eligible();
@@ -395,11 +395,11 @@ class Sealer {
     const WithInsertPoint begin(*graph_->nodes().begin());
     for (size_t i = 0; i < inputs_.size(); ++i) {
       Value* value = graph_->inputs()[i];
-      if (inputs_[i].kind == Known::module) {
+      if (inputs_[i].kind == AbstractValue::module) {
         continue;
       }
       const std::string name = value->debugNameBase();
-      const auto check = check_of(inputs_[i], value->type(), name, by_example_);
+      const auto check = guard_of(inputs_[i], value->type(), name, by_example_);
       if (!check.empty()) {
         insert_check(*graph_, check, "check", {value}, "check of `" + name + "`");
       }
@@ -408,7 +408,7 @@ class Sealer {
 
   std::shared_ptr<Graph> graph_;
   const Facts& facts_;
-  const std::vector<Known>& inputs_;
+  const std::vector<AbstractValue>& inputs_;
   const bool by_example_;
   const AliasDb aliases_;         // of the graph as it came
   std::set<size_t> fixed_lists_;  // numbers of the lists of graph_ that nothing appends to
@@ -417,9 +417,9 @@ class Sealer {
 
 }  // namespace
 
-void seal(std::shared_ptr<torch::jit::Graph>& graph, const Facts& facts,
-          const std::vector<Known>& inputs, bool by_example) {
-  Sealer(graph, facts, inputs, by_example).run();
+void legalize(std::shared_ptr<torch::jit::Graph>& graph, const Facts& facts,
+              const std::vector<AbstractValue>& inputs, bool by_example) {
+  Legalizer(graph, facts, inputs, by_example).run();
 }
 
 }  // namespace jit_amp

@@ -1,4 +1,4 @@
-"""fold_sealed: casts of weights are made, branches that are decided go."""
+"""fold_legalized: casts of weights are made, branches that are decided go."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OURS = "AssertionError: jit_amp: no such device"
 def test_weight() -> None:
     """A cast of a weight is a weight."""
     graph = check(
-        "fold_sealed",
+        "fold_legalized",
         f"""
     graph(%x : Tensor):
       # CHECK: BFloat16(2, 2
@@ -59,7 +59,7 @@ def test_weight() -> None:
 def test_branch() -> None:
     """And what only the way that goes has needed goes too."""
     check(
-        "fold_sealed",
+        "fold_legalized",
         """
         graph(%x : Tensor):
           # CHECK-NOT: prim::If
@@ -84,7 +84,7 @@ def test_branch() -> None:
 def test_equal_constants() -> None:
     """They are one."""
     check(
-        "fold_sealed",
+        "fold_legalized",
         """
         graph(%x : Tensor):
           # CHECK-COUNT-1: prim::Constant
@@ -102,14 +102,14 @@ def test_equal_constants() -> None:
 def test_check_that_holds() -> None:
     """It is not asked again."""
     text = RAISE.format(text=OURS, condition="%yes")
-    check("fold_sealed", "# CHECK-NOT: prim::RaiseException\n" + text + "# CHECK: return")
+    check("fold_legalized", "# CHECK-NOT: prim::RaiseException\n" + text + "# CHECK: return")
 
 
 def test_check_that_always_fails() -> None:
     """Every call would raise it: it is an error now."""
     graph = ir.parse(RAISE.format(text=OURS, condition="%no"))
     with pytest.raises(jit_amp.AutocastError, match=r"^jit_amp: no such device"):
-        _C.run_pass("fold_sealed", graph, {}, True)
+        _C.run_pass("fold_legalized", graph, {}, True)
 
 
 @pytest.mark.parametrize(
@@ -122,14 +122,14 @@ def test_check_that_always_fails() -> None:
 def test_check_that_may_fail(text: str, condition: str) -> None:
     """It stays."""
     graph = ir.parse(RAISE.format(text=text, condition=condition))
-    _C.run_pass("fold_sealed", graph, {}, True)
+    _C.run_pass("fold_legalized", graph, {}, True)
     assert [node.kind() for node in ir.nodes_of(graph)].count("prim::RaiseException") == 1
 
 
 def test_assertion_of_the_author() -> None:
     """A program that always raises is one that freezes: it is the author's."""
     graph = ir.parse(RAISE.format(text="AssertionError: always", condition="%no"))
-    _C.run_pass("fold_sealed", graph, {}, True)
+    _C.run_pass("fold_legalized", graph, {}, True)
     assert "prim::RaiseException" in str(graph)
 
 
@@ -156,13 +156,13 @@ def test_nothing_follows(body: str) -> None:
         "%sizes": "int[] = prim::Constant[value=[2]]()",
     }
     head = "".join(f"  {name} : {made}\n" for name, made in constants.items() if name in body)
-    ir.kept("fold_sealed", f"graph(%x : Tensor):\n{head}  {body}\n  return (%y)\n")
+    ir.kept("fold_legalized", f"graph(%x : Tensor):\n{head}  {body}\n  return (%y)\n")
 
 
 def test_written_weight() -> None:
     """What is written to a constant stays written: it is no constant."""
     ir.kept(
-        "fold_sealed",
+        "fold_legalized",
         f"""
         graph(%x : Tensor):
           %w : {TENSOR}
@@ -179,7 +179,7 @@ def test_written_weight() -> None:
 def test_marked_loop_keeps_the_write() -> None:
     """The caller's tensor, where the loop runs no times: the mark says so."""
     ir.kept(
-        "fold_sealed",
+        "fold_legalized",
         """
         graph(%x : Tensor, %n : int):
           %yes : bool = prim::Constant[value=1]()
