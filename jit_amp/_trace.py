@@ -238,8 +238,9 @@ def _traced(
         return run(check_trace)
     if isinstance(func, (ScriptModule, ScriptFunction)):
         return script(run(check_trace))
+    cache_enabled = None if torch.is_autocast_cache_enabled() else False
     ambient: list[_decorated.Around] = [
-        (device, torch.get_autocast_dtype(device), True, None)
+        (device, torch.get_autocast_dtype(device), True, cache_enabled)
         for device in _devices()
         if torch.is_autocast_enabled(device)
     ]
@@ -294,7 +295,7 @@ def _recorded() -> Iterator[_C.Recording]:
         undo.callback(torch.set_autocast_cache_enabled, cache_enabled)
         recording = _this_thread.recording = _C.Recording()
         _this_thread.is_checked = False
-        _this_thread.dtype_given = weakref.WeakKeyDictionary()  # of the objects that were made
+        _this_thread.given = weakref.WeakKeyDictionary()  # to the objects that were made
         _this_thread.entered = {}  # the scopes that an object has open, by the object's id
         undo.callback(recording.stop)
         undo.callback(setattr, _this_thread, "is_recording", False)
@@ -350,12 +351,12 @@ def _caller(method: types.CodeType) -> Any:
 
 
 def _making(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Called by __init__, which keeps no word of whether a dtype was given."""
+    """Called by __init__, which keeps no word of whether a dtype and cache_enabled were given."""
 
     @functools.wraps(original)
     def is_autocast_available(*args: Any, **kwargs: Any) -> Any:
         if _is_recording() and (names := _caller(_MAKES)):
-            _this_thread.dtype_given[names["self"]] = names["dtype"] is not None
+            _this_thread.given[names["self"]] = names["dtype"] is not None, names["cache_enabled"]
         return original(*args, **kwargs)
 
     return is_autocast_available
@@ -368,9 +369,12 @@ def _entering(original: Callable[..., Any]) -> Callable[..., Any]:
     def autocast_increment_nesting(*args: Any) -> Any:
         if _is_recording() and (names := _caller(_ENTERS)) and torch._C._is_tracing():
             scope = names["self"]
+            made_before = True, scope._cache_enabled
+            dtype_given, cache_enabled = _this_thread.given.get(scope, made_before)
+            enabled = scope._enabled and not _float32.is_off()
             number = _C.record_enter(
-                (scope.device, scope.fast_dtype, scope._enabled and not _float32.is_off(), None),
-                _this_thread.dtype_given.get(scope, True),
+                (scope.device, scope.fast_dtype, enabled, cache_enabled),
+                dtype_given,
                 *_users_line(),
             )
             if number is not None:

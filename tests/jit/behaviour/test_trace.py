@@ -403,6 +403,44 @@ def test_the_ambient_scope_is_part_of_the_trace(cache_enabled: bool, warm: bool)
     assert dtypes_of(results["none"]) == [BF16, BF16]
 
 
+class Tied(nn.Module):
+    """Two layers with one weight: each cast of it that is not shared has a gradient of its own."""
+
+    def __init__(self, scope: Callable[[], Any] = contextlib.nullcontext) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b, self.scope = nn.Linear(4, 4), nn.Linear(4, 4), scope
+        self.b.weight = self.a.weight
+
+    def forward(self, x: Tensor):
+        with self.scope():
+            return self.b(self.a(x))
+
+
+@pytest.mark.parametrize("where", ["made", "made before", "ambient"])
+@pytest.mark.parametrize("cache_enabled", [None, False, True])
+def test_a_scope_without_its_cache(where: str, cache_enabled: bool | None) -> None:
+    def scope() -> Any:
+        return torch.autocast("cpu", dtype=BF16, cache_enabled=cache_enabled)
+
+    before = scope()
+    net = Tied({"made": scope, "made before": lambda: before}.get(where, contextlib.nullcontext))
+    around = scope if where == "ambient" else contextlib.nullcontext
+    with around():
+        net_traced = jit_amp.trace(net, matrix())
+
+    def gradient(call: Any) -> Tensor:
+        net.zero_grad()
+        call(matrix(1)).float().pow(2).sum().backward()
+        assert net.a.weight.grad is not None
+        return net.a.weight.grad.clone()
+
+    with around():
+        expected = gradient(net)
+    for _ in range(3):
+        assert_same(gradient(net_traced), expected, where)
+
+
 def test_two_ambient_scopes() -> None:
     with AMBIENTS["both_switched_on"](), ambient(F16):
         function = traced(without_a_dtype, matrix(), matrix(1))
