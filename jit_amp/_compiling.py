@@ -21,7 +21,7 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.jit import ScriptFunction, ScriptModule, _recursive, _script, frontend
@@ -273,6 +273,9 @@ def _script_impl(
     if isinstance(inner, types.FunctionType):  # PyTorch may know it, and not ask for its definition
         compilation.look_at(inner)
     if not scopes:
+        if isinstance(obj, types.FunctionType) and hasattr(obj, "__script_unsupported"):
+            # A decorator stands around autocast's, and has taken its mark over.
+            _refuse_decorator(obj)
         return original(obj, *args, **kwargs)
     if obj not in _wrapped_functions:
         scripted = inner if isinstance(inner, ScriptFunction) else original(inner)
@@ -285,9 +288,13 @@ def _get_jit_def(
 ) -> Any:
     """The definition of a function, read from its source: of the one below all decorators."""
     if _opens_autocast(_decorated.unwrap(fn)[0] if fn in compilation.expected else fn):
-        _C.refuse(118, [getattr(fn, "__qualname__", str(fn))], _places.of_function(fn))
+        _refuse_decorator(fn)
     compilation.look_at(fn)
     return original(fn, *args, **kwargs)
+
+
+def _refuse_decorator(fn: Any) -> NoReturn:
+    _C.refuse(118, [getattr(fn, "__qualname__", str(fn))], _places.of_function(fn))
 
 
 def _parse_def(_: _Compilation, original: Callable[..., Any], fn: Any) -> Any:

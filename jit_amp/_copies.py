@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import copy
+import dis
 import functools
 import os
 import random
@@ -377,7 +378,9 @@ def _names_of(
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     around = {name: cell.cell_contents for name, cell in cells if _is_full(cell)}
     is_own = _is_own(function.__code__.co_filename)
-    named = [] if _is_torchs(function) else list(_named(function.__code__))
+    codes = [] if _is_torchs(function) else list(_codes(function.__code__))
+    of_its_file = {name for code in codes for name in _of_its_file(code)}
+    named = {name: None for code in codes for name in code.co_names}  # in their order
     ahead: list[dict[str, Any]] = [function.__globals__]
     for name, each in around.items():
         yield None, name, each
@@ -389,6 +392,8 @@ def _names_of(
             continue
         seen.add(id(names))
         for name in named:
+            if names is function.__globals__ and name not in of_its_file:
+                continue
             each = names.get(name)
             if _is_file(each):
                 ahead.append(vars(each))
@@ -420,11 +425,19 @@ def _methods_of(cls: type) -> Iterator[types.FunctionType]:
             yield method
 
 
-def _named(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """The code, and that of functions inside."""
+    yield code
     for each in code.co_consts:
         if isinstance(each, types.CodeType):
-            yield from _named(each)
+            yield from _codes(each)
+
+
+def _of_its_file(code: types.CodeType) -> Iterator[str]:
+    """What the code names of its own file: no attributes."""
+    for each in dis.get_instructions(code):
+        if each.opname.endswith(("_GLOBAL", "_NAME")):
+            yield str(each.argval)
 
 
 def _is_full(cell: types.CellType) -> bool:

@@ -191,8 +191,9 @@ def _signature(formals: list[Any]) -> inspect.Signature:
             name = f"argument_{i}"
         taken.add(name)
         default = _default(formal)
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        parameters.append(inspect.Parameter(name, kind, default=default))
+        of = inspect.Parameter
+        kind = of.KEYWORD_ONLY if formal.kwarg_only else of.POSITIONAL_OR_KEYWORD
+        parameters.append(of(name, kind, default=default))
     return inspect.Signature(parameters)
 
 

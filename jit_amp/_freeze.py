@@ -18,6 +18,7 @@ from jit_amp._precision import Precision
 from jit_amp._script import _scripted, script
 
 
+@_kept.out_of_inference_mode()
 @_kept.onednn()
 def freeze(
     mod: torch.nn.Module,

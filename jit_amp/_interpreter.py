@@ -279,6 +279,10 @@ class Interpreter:
 
     _aten_backward = _aten_grad
 
+    def _prim_ModuleContainerIndex(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        """Which module is chosen is known by then, and what its method is has not been compiled."""
+        return self._unknown(step)
+
     # Running.
 
     def _run(self, code: Code, frame: Frame, fixed: bool = False) -> list[Any]:
@@ -916,7 +920,9 @@ class Interpreter:
             def run(*operands: Any) -> tuple[Any, ...]:
                 results, of = pytree.tree_flatten(self._run_closed(block, closed, operands))
                 shapes.append((of, [_MOVED if _is_moved(r) else r for r in results]))
-                return _without_aliases([r for r in results if _is_moved(r)], operands)
+                made = _without_aliases([r for r in results if _is_moved(r)], operands)
+                # What only writes gives something too: PyTorch loads no branch without results.
+                return made or (torch.ops.aten.zeros.default([], dtype=torch.bool),)
 
             return run
 

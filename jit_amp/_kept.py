@@ -29,6 +29,16 @@ def random_state() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def out_of_inference_mode() -> Iterator[None]:
+    """Tensors that are made inside may be saved for backward later, wherever this is called."""
+    if not torch.is_inference_mode_enabled():
+        yield
+        return
+    with torch.inference_mode(False):
+        yield
+
+
+@contextlib.contextmanager
 def onednn() -> Iterator[None]:
     """Keeps oneDNN switched on. Where it fails on a product of constants, PyTorch switches it off
     for the process (aten/src/ATen/native/LinearAlgebra.cpp, "switching to BLAS gemm")."""

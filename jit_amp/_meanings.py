@@ -482,5 +482,7 @@ PLAIN: dict[str, Callable[..., Any]] = {
     "aten::dict": _dict,
     "aten::slice_indices_adjust": _slice_indices,
     "prim::StringIndex": operator.getitem,
+    "prim::EnumName": operator.attrgetter("name"),
+    "prim::EnumValue": operator.attrgetter("value"),
     "prim::TupleIndex": operator.getitem,
 }

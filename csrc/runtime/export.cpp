@@ -12,6 +12,11 @@ namespace jit_amp {
 using namespace torch::jit;
 
 std::shared_ptr<Graph> interpretable_graph(GraphFunction& function, const ObjectPtr& self) {
+  // A call of the module runs them around the method; those of parts stand in its graph.
+  if (self && function.name() == "forward" &&
+      !(self->type()->getForwardHooks().empty() && self->type()->getForwardPreHooks().empty())) {
+    throw diagnostic(Diagnostic::exported_hooks, nullptr, {self->type()->name()->name()});
+  }
   const Suspended ambient;
   const Turn turn;
   Context context;

@@ -1,9 +1,12 @@
 #include "passes/export/fold_weights.h"
 
+#include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/frozen_conv_folding.h>
 #include <torch/csrc/jit/passes/frozen_linear_folding.h>
 
+#include <algorithm>
+#include <unordered_map>
 #include <vector>
 
 #include "analysis/traits.h"
@@ -75,6 +78,74 @@ void hide_training(Graph& graph, std::vector<Node*>& hidden) {
   }
 }
 
+void fold(std::shared_ptr<Graph>& graph) {
+  FoldFrozenConvBatchnorm(graph);
+  FoldFrozenLinearBatchnorm(graph);
+  FoldFrozenConvAddOrSub(graph);
+  FoldFrozenConvMulOrDiv(graph);
+}
+
+bool casts_to(const TakenCast& cast, c10::ScalarType dtype) {
+  return std::any_of(cast.rest.begin(), cast.rest.end(), [&](const Value* target) {
+    return target->node()->kind() == ops::deferred &&
+           target->node()->i(attr::value) == static_cast<int64_t>(dtype);
+  });
+}
+
+// Whether float16 rounds the weight as it rounds any other: it has a smaller range than float32,
+// and what a small or a large factor has been folded into may be infinite, or have lost its digits.
+// Each output is of the weights of one channel, which is the first dimension or the second.
+bool fits_float16(const at::Tensor& weight) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor whole = weight.detach().to(at::kDouble);
+  const at::Tensor lost = whole.to(at::kHalf).to(at::kDouble) - whole;
+  if (!lost.isfinite().all().item<bool>()) {
+    return false;
+  }
+  constexpr double kRounding = 1. / 2048;
+  for (int64_t dim = 0; weight.dim() > 1 && dim < 2; ++dim) {
+    const auto norm = [&](const at::Tensor& of) {
+      return of.transpose(0, dim).flatten(1).norm(2, {1});
+    };
+    if (!norm(lost).le(norm(whole) * kRounding).all().item<bool>()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Layers whose weights float16 cannot hold once something is folded into them, which it could
+// before. Folding a copy tells.
+std::vector<Node*> unfit_layers(Graph& graph, const std::vector<TakenCast>& taken) {
+  std::vector<const TakenCast*> narrow;
+  for (const TakenCast& cast : taken) {
+    if (casts_to(cast, at::kHalf)) {
+      narrow.push_back(&cast);
+    }
+  }
+  if (narrow.empty()) {
+    return {};
+  }
+  std::shared_ptr<Graph> folded = graph.copy();
+  std::unordered_map<const Node*, Node*> copies;
+  const std::vector<Node*> originals = all_nodes(graph), copied = all_nodes(*folded);
+  for (size_t i = 0; i < originals.size(); ++i) {
+    copies[originals[i]] = copied[i];
+  }
+  fold(folded);
+  std::vector<Node*> unfit;
+  for (const TakenCast* cast : narrow) {
+    const at::Tensor* before = tensor_in(cast->user->input(cast->operand)->node());
+    const at::Tensor* after = tensor_in(copies.at(cast->user)->input(cast->operand)->node());
+    const bool is_other =
+        after && (!before || before->unsafeGetTensorImpl() != after->unsafeGetTensorImpl());
+    if (is_other && !fits_float16(*after) && (!before || fits_float16(*before))) {
+      unfit.push_back(cast->user);
+    }
+  }
+  return unfit;
+}
+
 }  // namespace
 
 bool fold_weights(std::shared_ptr<Graph>& graph) {
@@ -82,10 +153,12 @@ bool fold_weights(std::shared_ptr<Graph>& graph) {
   take_weight_casts(graph->block(), taken);
   auto hidden = taken.empty() ? std::vector<Node*>() : hide_tensors(*graph);
   hide_training(*graph, hidden);
-  FoldFrozenConvBatchnorm(graph);
-  FoldFrozenLinearBatchnorm(graph);
-  FoldFrozenConvAddOrSub(graph);
-  FoldFrozenConvMulOrDiv(graph);
+  for (Node* layer : unfit_layers(*graph, taken)) {
+    Node* result = graph->create(ops::carried, {layer->output()}, 1)->insertAfter(layer);
+    layer->output()->replaceAllUsesAfterNodeWith(result, result->output());
+    hidden.push_back(result);
+  }
+  fold(graph);
   for (Node* node : hidden) {
     node->output()->replaceAllUsesWith(node->input());
     node->destroy();

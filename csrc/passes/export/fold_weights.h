@@ -5,7 +5,8 @@
 // rounded first would lose accuracy. So the casts are taken off, PyTorch folds, and the casts are
 // put on what it has made. A tensor that is added to a reduced result decides about its dtype, and
 // is left; so is a batch norm in training mode, which PyTorch's own folding takes for one that is
-// not.
+// not. Nothing is folded into a layer whose weights float16 could not hold then, because they would
+// be infinite or lose their digits: first a copy of the graph is folded, and looked at.
 //
 // Changes results by about the rounding of the weights.
 #pragma once

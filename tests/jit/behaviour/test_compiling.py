@@ -432,3 +432,14 @@ def test_hooks_of_what_was_loaded_run_while_installed() -> None:
         loaded = torch.jit.load(buffer)
     for _ in range(3):
         assert_same(loaded(X), Holds(module)(X), "loaded")
+
+
+@torch.no_grad()
+@torch.autocast("cpu", dtype=torch.bfloat16)
+def decorated_twice(x: Tensor):
+    return x @ x
+
+
+def test_a_decorator_around_autocasts_is_refused() -> None:
+    with pytest.raises(jit_amp.AutocastError, match=r"`decorated_twice` has a decorator.*JA118"):
+        jit_amp.script(decorated_twice)

@@ -369,3 +369,19 @@ def test_a_librarys_wrapper_keeps_its_own_globals() -> None:
     assert made is not decorated and made.__globals__ is decorated.__globals__
     assert "_contextlib" in made.__code__.co_filename
     assert jit_amp.explain(decorated, torch.ones(2)).rows and state.item() == 0
+
+
+linear = nn.Linear(4, 4)  # as an attribute below is called
+
+
+class NamesIts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x)
+
+
+def test_an_attribute_is_not_what_its_file_calls_so() -> None:
+    assert jit_amp.explain(NamesIts(), torch.rand(2, 4)).warnings == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import enum
 import io
 import subprocess
 import sys
@@ -998,3 +999,121 @@ def test_sizes_that_a_trace_computes_in_tensors_stay_free() -> None:
     for sizes in ((2, 8, 4, 6), (3, 8, 5, 7), (5, 8, 9, 4)):
         x = torch.rand(sizes)
         assert_same(program(x), module(x), str(sizes))
+
+
+class Mode(enum.Enum):
+    PLAIN = "plain"
+    DOUBLED = "doubled"
+
+
+class Modal(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.mode = nn.Linear(4, 4), Mode.DOUBLED
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            x = self.linear(x)
+            if self.mode.value == "doubled" and self.mode.name != "PLAIN":
+                x = x * 2
+        return x
+
+
+class ByName(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, y: Optional[Tensor] = None, *, k: float):  # noqa: UP045
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            z = self.linear(x)
+            if y is not None:
+                z = z @ y
+        return z * k
+
+
+class Counts(nn.Module):
+    """Its branch on a value gives nothing, and writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("n", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.linear(x)
+            if x.sum() > 0:
+                self.n += 1
+        return y
+
+
+@torch.jit.interface
+class OfTensors(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        pass
+
+
+class Chosen(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList([Modal(), Modal()])
+
+    def forward(self, x: Tensor, i: int):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            part: OfTensors = self.parts[i]
+            return part.forward(x)
+
+
+def reloaded(program: ExportedProgram) -> ExportedProgram:
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    return torch.export.load(io.BytesIO(file.getvalue()))
+
+
+def test_the_value_and_the_name_of_an_enum() -> None:
+    model, x = Modal(), torch.rand(2, 4)
+    program = reloaded(jit_amp.export(model, (x,)))
+    for _ in range(3):
+        assert_same(program.module()(x), model(x), "result")
+
+
+def test_an_argument_that_is_given_by_name_alone() -> None:
+    model, x = ByName(), torch.rand(2, 4)
+    program = reloaded(jit_amp.export(model, (x,), {"k": 2.0}))
+    assert_same(program.module()(x, k=2.0), model(x, k=2.0), "result")
+
+
+def test_a_branch_on_a_value_that_only_writes() -> None:
+    model, x = Counts(), torch.rand(2, 4)
+    ours = reloaded(jit_amp.export(model, (x,))).module()
+    for given in (x, -x, x):
+        assert_same(ours(given), model(given), "result")
+        assert_same(dict(ours.named_buffers())["n"], model.n, "buffer")
+
+
+def test_a_module_that_an_index_chooses_is_refused() -> None:
+    with pytest.raises(jit_amp.AutocastError, match=r"JA505[^$]*part.forward\(x\)"):
+        jit_amp.export(Chosen(), (torch.rand(2, 4), 1))
+
+
+def doubles(self: nn.Module, x: tuple[Tensor], y: Tensor):
+    return y * 2
+
+
+def test_hooks_of_the_module_itself_are_refused_and_those_of_its_parts_kept() -> None:
+    class Around(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Modal()
+
+        def forward(self, x: Tensor):
+            return self.inner(x)
+
+    model, x = Around(), torch.rand(2, 4)
+    model.inner.register_forward_hook(doubles)
+    assert_same(jit_amp.export(model, (x,)).module()(x), model(x), "result")
+    model.register_forward_hook(doubles)
+    for each in (model, torch.jit.script(model), jit_amp.script(model)):
+        with pytest.raises(jit_amp.AutocastError, match=r"hooks on `Around`.*JA506"):
+            jit_amp.export(each, (x,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 from pathlib import Path
@@ -551,3 +552,84 @@ def test_strides_are_eagers() -> None:
     frozen = jit_amp.freeze(module, example_inputs=given, optimize_numerics=False)
     for _ in range(3):
         assert_same(frozen(*given), module(*given), "strides")
+
+
+class Normed(nn.Module):
+    """A convolution in float16, whose batch norm scales by `gamma / sqrt(var)`."""
+
+    def __init__(self, var: float, gamma: float, weight: float, dtype: torch.dtype) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.conv, self.norm, self.dtype = nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8), dtype
+        self.conv.weight.data = weight * torch.randn(8, 4, 3, 3, generator=generator)
+        self.norm.running_var.fill_(var)
+        self.norm.weight.data.fill_(gamma)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=self.dtype):
+            return self.norm(self.conv(x))
+
+
+@pytest.mark.parametrize("target", ["portable", "server"])
+@pytest.mark.parametrize(
+    ("var", "gamma", "weight", "x", "folds"),
+    [
+        (0.0, 10.0, 100.0, 1e-3, False),  # infinite weights
+        (1e8, 0.01, 1.0, 6e3, False),  # weights that lose their digits
+        (1.0, 0.5, 0.02, 1.0, True),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_a_batch_norm_is_folded_where_the_dtype_holds_the_weights(
+    var: float, gamma: float, weight: float, x: float, folds: bool, dtype: torch.dtype, target: Any
+) -> None:
+    model = Normed(var, gamma, weight, dtype).eval()
+    given = x * torch.randn(2, 4, 6, 6, generator=torch.Generator().manual_seed(1))
+    frozen = jit_amp.freeze(model, example_inputs=(given,), target=target)
+    folded = "aten::batch_norm" not in operators(frozen.graph)
+    assert folded == (folds or dtype is torch.bfloat16)
+    with torch.no_grad():
+        exact = copy.deepcopy(model).double()
+        exact.dtype = torch.float64  # no scope's: the program runs as it is
+        with pytest.warns(UserWarning, match="float64|Disabling"):
+            truth = exact(given.double())
+        for _ in range(3):
+            ours, eagers = frozen(given), model(given)
+            assert ours.dtype is eagers.dtype
+            off, allowed = ((each.double() - truth).norm() for each in (ours, eagers))
+            assert off <= 3 * allowed
+
+
+def test_an_encoder_layer_takes_a_batch_of_none() -> None:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.0)
+    model = InScope(layer).eval().requires_grad_(False)
+    for options in ({}, {"target": "server"}, {"optimize_numerics": False}):
+        frozen = jit_amp.freeze(model, **options)
+        for size in ((0, 3, 16), (2, 0, 16), (2, 3, 16)):
+            with torch.no_grad():
+                x = torch.rand(size)
+                ours, eagers = frozen(x), model(x)
+            assert (ours.dtype, ours.shape) == (eagers.dtype, eagers.shape)
+
+
+class InScope(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.inner(x)
+
+
+@pytest.mark.parametrize("optimize_numerics", [True, False])
+def test_what_is_frozen_in_inference_mode_has_gradients_outside(optimize_numerics: bool) -> None:
+    model, x = InScope(nn.Linear(4, 4)).eval(), torch.rand(2, 4)
+    with torch.inference_mode():
+        frozen = jit_amp.freeze(model, optimize_numerics=optimize_numerics)
+        assert torch.is_inference_mode_enabled()
+    for _ in range(3):
+        given = [x.clone().requires_grad_() for _ in range(2)]
+        for call, each in zip((frozen, model), given, strict=True):
+            call(each).float().sum().backward()
+        assert_same(given[0].grad, given[1].grad, "gradient")
