@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import linecache
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch import nn
+
+from jit_amp import _contexts
 
 
 def of_function(function: Any) -> str:
@@ -20,6 +24,28 @@ def of_function(function: Any) -> str:
 
 def of_leaving_a_with(obj: Any) -> str:
     """The first line that leaves a branch inside a `with`; of the function where there is none."""
+    return _first_of(obj, lambda tree, _: next(_leaving(tree, False, False), 1))
+
+
+def of_a_partial_autocast(obj: Any) -> str:
+    """The first `with` that calls a `functools.partial` of torch.autocast; empty without one."""
+
+    def is_partial(node: ast.expr, resolve: Callable[[str], Any]) -> bool:
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+            return False
+        made = resolve(node.func.id)
+        return isinstance(made, functools.partial) and made.func is torch.autocast
+
+    def find(tree: ast.AST, resolve: Callable[[str], Any]) -> int | None:
+        withs = (node for node in ast.walk(tree) if isinstance(node, ast.With))
+        items = (item.context_expr for node in withs for item in node.items)
+        return next((each.lineno for each in items if is_partial(each, resolve)), None)
+
+    return _first_of(obj, find)
+
+
+def _first_of(obj: Any, find: Callable[[ast.AST, Callable[[str], Any]], int | None]) -> str:
+    """A line of a function, or of a module's forward, as shown; empty where there is none."""
     function = getattr(type(obj), "forward", None) if isinstance(obj, nn.Module) else obj
     try:
         lines, first = inspect.getsourcelines(function)  # type: ignore[arg-type]
@@ -27,8 +53,8 @@ def of_leaving_a_with(obj: Any) -> str:
         file = inspect.getsourcefile(function) or ""  # type: ignore[arg-type]
     except (OSError, TypeError, SyntaxError):
         return ""
-    line = next(_leaving(tree, False, False), 1)
-    return _shown(file, first + line - 1)
+    line = find(tree, _contexts.resolver(function))
+    return "" if line is None else _shown(file, first + line - 1)
 
 
 def _leaving(node: ast.AST, in_with: bool, in_branch: bool) -> Iterator[int]:

@@ -443,3 +443,25 @@ def decorated_twice(x: Tensor):
 def test_a_decorator_around_autocasts_is_refused() -> None:
     with pytest.raises(jit_amp.AutocastError, match=r"`decorated_twice` has a decorator.*JA118"):
         jit_amp.script(decorated_twice)
+
+
+partial_autocast = functools.partial(torch.autocast, "cpu", dtype=torch.bfloat16)
+
+
+def enters_a_partial(x: Tensor):
+    with partial_autocast():
+        y = x @ x
+    return y
+
+
+def test_a_partial_of_autocast_is_refused_at_its_line() -> None:
+    class Enters(nn.Module):
+        def forward(self, x: Tensor):
+            y = x
+            with partial_autocast():
+                y = x @ x
+            return y
+
+    for each in (enters_a_partial, Enters()):
+        with pytest.raises(jit_amp.AutocastError, match=r"JA117[^$]*\n +with partial_autocast"):
+            jit_amp.script(each)
