@@ -325,6 +325,19 @@ def _make_stub(_: _Compilation, original: Callable[..., Any], func: Any, name: s
     return stub
 
 
+def _make_overloads(
+    _: _Compilation, original: Callable[..., Any], overloads: dict[Any, list[Any]]
+) -> Any:
+    """Each declared overload of a method is compiled from its one definition."""
+    below = {function: _decorated.unwrap(function) for function in overloads}
+    made = original({below[function][0]: each for function, each in overloads.items()})
+    stubs = [_Stub(*each) for each in made]
+    all_scopes = (below[function][1] for function, each in overloads.items() for _ in each)
+    for stub, scopes in zip(stubs, all_scopes, strict=True):
+        stub.scopes = scopes
+    return stubs
+
+
 def _get_property_stubs(
     compilation: _Compilation, original: Callable[..., Any], nn_module: torch.nn.Module
 ) -> Any:
@@ -391,6 +404,7 @@ _HOOKS: list[tuple[Any, str, Callable[..., Any]]] = [
     (_script, "_compile_and_register_class", _compile_class),
     (_recursive, "_compile_and_register_class", _compile_class),
     (_recursive, "make_stub", _make_stub),
+    (_recursive, "make_stubs_for_overloads", _make_overloads),
     (_recursive, "get_property_stubs", _get_property_stubs),
     (_recursive, "create_methods_and_properties_from_stubs", _create_methods),
     (_recursive, "create_hooks_from_stubs", _create_hooks),

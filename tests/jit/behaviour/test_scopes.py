@@ -18,6 +18,7 @@ from ..support import (
     PLACES,
     Place,
     assert_parity,
+    assert_parity_with,
     autocast_state,
     for_scope,
     known_warnings_ignored,
@@ -832,3 +833,33 @@ def test_ambient_state_is_the_calling_threads() -> None:
         assert other.submit(call, nullcontext()).result() == BF16
         assert other.submit(call, torch.autocast("cpu", dtype=torch.bfloat16)).result() == BF16
         assert call(nullcontext()) == F16
+
+
+class Overloaded(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(4, 4))
+
+    @torch.jit._overload_method
+    def product(self, x: Tensor) -> Tensor:
+        pass
+
+    @torch.jit._overload_method  # type: ignore[no-redef]
+    def product(self, x: list[Tensor]) -> Tensor:  # noqa: F811
+        pass
+
+    @torch.autocast("cpu", dtype=torch.bfloat16)  # type: ignore[no-redef]
+    def product(self, x):  # noqa: F811
+        if isinstance(x, Tensor):
+            return x @ self.weight
+        return x[0] @ x[1] @ self.weight
+
+    def forward(self, x: Tensor):
+        return self.product(x), self.product([x, x]), x + 1
+
+
+def test_an_overloaded_method_has_the_scope_of_its_decorator() -> None:
+    model = Overloaded()
+    scripted = jit_amp.script(model)
+    results = assert_parity_with(model, scripted, (torch.rand(4, 4),))
+    assert [each.dtype for each in results["none"]] == [torch.bfloat16] * 2 + [torch.float32]
