@@ -389,6 +389,18 @@ FAULTS = [
         ),
         ("running statistics",),
     ),
+    Fault(
+        "a trace forgets that a scope has no cache",
+        (
+            Edit(
+                "jit_amp/_trace.py",
+                "(scope.device, scope.fast_dtype, enabled, cache_enabled),",
+                "(scope.device, scope.fast_dtype, enabled, None),",
+            ),
+        ),
+        ("scope without its cache",),
+        ("trace", "trace, exact"),
+    ),
     # What takes several threads.
     Fault(
         "a child hangs that is forked while another thread scripts",
