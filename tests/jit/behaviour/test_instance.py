@@ -591,7 +591,7 @@ def test_preserving_an_attribute_that_a_scope_rests_on_is_refused() -> None:
         """\
 jit_amp: `flag` decides about an autocast scope, and `flag` is to be preserved: a frozen scope does not change any more  [JA305]
 
-Instead: one artefact for each value of it
+Instead: one frozen module for each value of it
 
 More: jit-amp errors JA305, or docs/errors.md#ja305""",
     )
