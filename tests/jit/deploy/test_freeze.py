@@ -575,7 +575,7 @@ class Normed(nn.Module):
     ("var", "gamma", "weight", "x", "folds"),
     [
         (0.0, 10.0, 100.0, 1e-3, False),  # infinite weights
-        (1e8, 0.01, 1.0, 6e3, False),  # weights that lose their digits
+        (1e8, 0.01, 0.1, 6e3, False),  # weights that lose their digits
         (1.0, 0.5, 0.02, 1.0, True),
     ],
 )
@@ -597,7 +597,7 @@ def test_a_batch_norm_is_folded_where_the_dtype_holds_the_weights(
             ours, eagers = frozen(given), model(given)
             assert ours.dtype is eagers.dtype
             off, allowed = ((each.double() - truth).norm() for each in (ours, eagers))
-            assert off <= 3 * allowed
+            assert allowed.isfinite() and off <= 3 * allowed
 
 
 def test_an_encoder_layer_takes_a_batch_of_none() -> None:
