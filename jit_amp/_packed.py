@@ -101,37 +101,29 @@ class Packed(nn.Module):
     def computes_in(self, dtype: int) -> bool:
         """Whether the processor computes in the dtype faster than it does in float32.
 
-        oneDNN's answer is yes on all processors with AVX-512. Those without AVX512-BF16 take longer
-        for bfloat16 than for float32, so there it is tried.
+        oneDNN's answer for bfloat16 is yes on all processors with AVX-512. Those without
+        AVX512-BF16 take longer for it than for float32, so there a product tells.
         """
         if dtype == torch.bfloat16:
             supported: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+            if supported and "AVX512" in torch.ops.aten._get_cpu_capability():
+                return self.has_instructions()
         else:
             supported = torch.ops.mkldnn._is_mkldnn_fp16_supported()
-        if supported and "AVX512" in torch.ops.aten._get_cpu_capability():
-            return self.is_faster_in(dtype)
         return supported
 
-    def is_faster_in(self, dtype: int) -> bool:
-        """Whether a product in the dtype takes less time than one in float32, the least of several
-        each. They take turns: what else the machine does slows both down. Each product is an
-        operand of the next, and the last are looked at: TorchScript leaves out what nobody reads.
+    def has_instructions(self) -> bool:
+        """Whether products in bfloat16 are computed by instructions for it, AVX512-BF16's or AMX's.
+
+        These take operands for zero that are smaller than the smallest normal number. float32's,
+        which compute them elsewhere, do so only in threads that have been told to
+        (``torch.set_flush_denormal``), where the answer is oneDNN's.
         """
-        x, weight = torch.ones([128, 512]), torch.full([512, 512], 1 / 512)
-        narrow_x, narrow_weight = self.converted(x, dtype), self.converted(weight, dtype)
-        least = 0
-        least_narrow = 0
-        for i in range(12):
-            start: int = torch.ops.prim.TimePoint()
-            x = torch.mm(x, weight)
-            middle: int = torch.ops.prim.TimePoint()
-            narrow_x = torch.mm(narrow_x, narrow_weight)
-            end: int = torch.ops.prim.TimePoint()
-            if i == 1 or (i > 1 and middle - start < least):  # the first ones set up
-                least = middle - start
-            if i == 1 or (i > 1 and end - middle < least_narrow):
-                least_narrow = end - middle
-        return least_narrow < least and bool(narrow_x.eq(x).all())
+        small, large = torch.full([64, 64], 2.0**-130), torch.full([64, 64], 2.0**10)
+        made = torch.mm(
+            self.converted(small, torch.bfloat16), self.converted(large, torch.bfloat16)
+        )
+        return not bool(small.mul(2.0**10).any()) or not bool(made.any())
 
     @torch.jit.export
     def __getstate__(self) -> Tuple[List[Tensor], List[List[int]], bool]:  # noqa: UP006

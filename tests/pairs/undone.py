@@ -270,7 +270,7 @@ FAULTS = [
             # Wherever oneDNN can, the weights are packed, however slow that is.
             Edit(
                 "jit_amp/_packed.py",
-                "return self.is_faster_in(dtype)",
+                "return self.has_instructions()",
                 "return True",
             ),
         ),
@@ -348,7 +348,7 @@ FAULTS = [
             # Wherever oneDNN can, its layers are used, however slow that is.
             Edit(
                 "jit_amp/_packed.py",
-                "return self.is_faster_in(dtype)",
+                "return self.has_instructions()",
                 "return True",
             ),
         ),

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import copy
 import io
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +17,6 @@ from torch import Tensor, nn
 
 import jit_amp
 from jit_amp import _freeze
-from jit_amp._packed import Packed
 
 from .packed import OnProcessor, bfloat16_processor, old_processor
 
@@ -299,11 +302,31 @@ def test_without_examples_too() -> None:
         torch.testing.assert_close(y, eager, rtol=0.02, atol=0.02)
 
 
-def test_the_products_that_a_processor_is_asked_by_are_computed() -> None:
-    """TorchScript leaves out what nobody reads, and the answer would be one of chance."""
-    scripted = torch.jit.script(Packed([], []))
-    assert str(scripted.is_faster_in.graph).count("aten::mm") == 2
-    assert isinstance(scripted.is_faster_in(torch.bfloat16), bool)  # which, the clock says
+FLAGS = Path("/proc/cpuinfo").read_text().split() if Path("/proc/cpuinfo").exists() else []
+ASKS = """
+import torch
+from jit_amp._packed import Packed
+
+own = Packed([], [])
+print([each.has_instructions() for each in (own, torch.jit.script(own))])
+torch.set_flush_denormal(True)
+print(own.has_instructions())
+"""
+
+
+@pytest.mark.skipif("avx512bw" not in FLAGS, reason="a product is asked where AVX-512 is")
+@pytest.mark.parametrize("most", ["", "AVX512_CORE"])
+def test_a_product_tells_whether_there_are_instructions(most: str, tmp_path: Path) -> None:
+    (tmp_path / "asks.py").write_text(ASKS)
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", tmp_path / "asks.py"],
+        env={**os.environ, "ONEDNN_MAX_CPU_ISA": most or "DEFAULT"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    has = not most and "avx512_bf16" in FLAGS
+    assert ran.stdout.splitlines() == [str([has, has]), "True"]
 
 
 def test_an_unpacked_weight_has_the_strides_that_were_saved() -> None:
