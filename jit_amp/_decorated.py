@@ -26,7 +26,7 @@ _DTYPES: dict[str | None, torch.dtype | None] = {
     **dict.fromkeys(("amp_fp16", "amp_float16", "fp16", "float16"), torch.float16),
 }
 _NO_AUTOCAST = ("fp32", "float32", "", None)
-WIDENS: Around = ("float32 inputs", None, False, None)  # passes/wrap.h, kWidens
+WIDENS: Around = ("float32 inputs", None, False, None)  # passes/source/wrap.h, kWidens
 IGNORED: list[Around] = [("cpu", None, False, None), ("cuda", None, False, None)]
 
 

@@ -1,4 +1,4 @@
-// freeze: a module as a frozen module of stock operators.
+// freeze: a module whose weights are constants, of stock operators alone.
 //
 // Every kept method is lowered (pipelines/script.h) and put where PyTorch's freezing takes it,
 // which makes its weights constants; then its graph is decided and legalized (pipelines/freeze.h).

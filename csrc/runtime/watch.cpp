@@ -19,7 +19,7 @@ namespace {
 using at::Tensor;
 
 // An operator, looked up once.
-struct AbstractValue {
+struct KnownOperator {
   Called called;
   std::string name;
   bool is_shown = false;  // it gives a tensor, or writes to one
@@ -32,8 +32,8 @@ bool gives_tensor(const c10::FunctionSchema& schema) {
                      [](const c10::Argument& each) { return is_of_tensors(each.type()); });
 }
 
-AbstractValue known_of(const c10::OperatorName& name) {
-  AbstractValue made;
+KnownOperator known_of(const c10::OperatorName& name) {
+  KnownOperator made;
   made.name = c10::toString(name);
   if (const auto handle = c10::Dispatcher::singleton().findSchema(name)) {
     const auto& schema = handle->schema();
@@ -66,18 +66,18 @@ struct Watch::State {
   std::function<int64_t()> place;
   Looks at;
   int runs = 0;
-  std::unordered_map<c10::OperatorName, AbstractValue> operators{};
+  std::unordered_map<c10::OperatorName, KnownOperator> operators{};
   // By place, operator, whether autograd runs it, and autocast's state.
-  std::map<std::tuple<int64_t, const AbstractValue*, bool, uint64_t>, size_t> ids{};
+  std::map<std::tuple<int64_t, const KnownOperator*, bool, uint64_t>, size_t> ids{};
   std::vector<Operated> operated{};
   std::vector<Called> called{};
   std::vector<std::pair<int64_t, bool>> places{};                // and whether autograd runs it
-  std::vector<std::pair<size_t, const AbstractValue*>> order{};  // of the first run
+  std::vector<std::pair<size_t, const KnownOperator*>> order{};  // of the first run
   std::unique_ptr<Times> times{};
   std::unordered_map<const void*, Tensor> guarded{};  // by their memory
   std::unordered_map<const void*, Tensor> before{};   // of those that were written to
 
-  const AbstractValue& known(const c10::OperatorName& name) {
+  const KnownOperator& known(const c10::OperatorName& name) {
     const auto found = operators.find(name);
     return found != operators.end() ? found->second
                                     : operators.emplace(name, known_of(name)).first->second;
@@ -109,7 +109,7 @@ class Watch::Looking : public Session {
       return;
     }
     const auto name = function.operator_name();
-    const AbstractValue* known = name ? &state_.known(*name) : nullptr;
+    const KnownOperator* known = name ? &state_.known(*name) : nullptr;
     if (known && known->writes && looks()) {
       keep_what_is_written(*known, function);
     }
@@ -144,7 +144,7 @@ class Watch::Looking : public Session {
   size_t done() const { return next_; }
 
  private:
-  void keep_what_is_written(const AbstractValue& known, const at::RecordFunction& function) {
+  void keep_what_is_written(const KnownOperator& known, const at::RecordFunction& function) {
     const auto& arguments = known.called.schema->arguments();
     const auto inputs = function.inputs();
     for (size_t i = 0; i < arguments.size() && i < inputs.size(); ++i) {
@@ -154,7 +154,7 @@ class Watch::Looking : public Session {
     }
   }
 
-  void begin_outermost(const AbstractValue& known, const at::RecordFunction& function) {
+  void begin_outermost(const KnownOperator& known, const at::RecordFunction& function) {
     if (!looks()) {
       const auto& order = state_.order;
       diverged |= next_ >= order.size() || order[next_].second != &known;
@@ -196,7 +196,7 @@ class Watch::Looking : public Session {
   }
 
   // The operator's number at this place; none for what does not count.
-  std::optional<size_t> number(const AbstractValue& known) {
+  std::optional<size_t> number(const KnownOperator& known) {
     int64_t place = 0;
     try {
       place = state_.place();

@@ -97,7 +97,7 @@ bool casts_to(const TakenCast& cast, c10::ScalarType dtype) {
 // Each output is of the weights of one channel, which is the first dimension or the second.
 bool fits_float16(const at::Tensor& weight) {
   const at::NoGradGuard no_grad;
-  const at::Tensor whole = weight.detach().to(at::kDouble);
+  const at::Tensor whole = weight.detach().to(at::kCPU, at::kDouble);  // MPS has none
   const at::Tensor lost = whole.to(at::kHalf).to(at::kDouble) - whole;
   if (!lost.isfinite().all().item<bool>()) {
     return false;
