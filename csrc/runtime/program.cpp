@@ -2,6 +2,7 @@
 
 #include <ATen/autocast_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
@@ -73,6 +74,21 @@ bool makes_leaves(Graph& graph) {
         schema ? schema->argumentIndexWithName("requires_grad") : std::optional<int>();
     return (constant && constant->requires_grad()) || is_call(node) ||
            (argument && constant_as<bool>(node->input(*argument)) != false);
+  });
+}
+
+// Whether the graph writes to a tensor that comes from outside and that it casts. Eager goes on
+// with the cast in its cache then (cached_cast in ATen/autocast_mode.cpp), if the tensor requires
+// grad.
+bool writes_to_cast(const std::shared_ptr<Graph>& graph) {
+  if (!may_write(graph->block())) {
+    return false;
+  }
+  const AliasDb aliases(graph);
+  const auto nodes = all_nodes(*graph);
+  return std::any_of(nodes.begin(), nodes.end(), [&](const Node* node) {
+    return node->kind() == ops::cast && aliases.hasWriters(node->input(0)) &&
+           aliases.mayContainAlias({node->input(0)}, graph->inputs());
   });
 }
 
@@ -287,6 +303,7 @@ Program::Lowered Program::make(const ObjectPtr& self, size_t kind, bool with_cod
                      : lowered_graph(source_, self, {(kind & 1) != 0, (kind & 2) != 0}, &reads);
     made.is_made = true;
     made.makes_leaves = made.graph && makes_leaves(*made.graph);
+    made.writes_to_cast = kind != kRecording && made.graph && writes_to_cast(made.graph);
     made.is_unchecked = is_verifying() && kind != kRecording && made.graph;
     made.waits = made.graph && contains(*made.graph, aten::wait);
     made.enters_scopes =
@@ -356,7 +373,9 @@ void Program::run(Stack& stack, size_t inputs) {
   Lowered lowered;
   if (!records) {
     lowered = of_kind(self, kind_of(ambient));
-    records = with_gradients && lowered.makes_leaves;
+    records = (with_gradients && lowered.makes_leaves) ||
+              (may_enter && lowered.writes_to_cast &&
+               std::any_of(arguments.begin(), arguments.end(), requires_grad));
   }
   if (records) {
     const Lowered recording = of_kind(self, kRecording);

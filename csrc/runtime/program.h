@@ -83,10 +83,11 @@ class Program : public torch::CustomClassHolder {
     bool is_made = false;
     std::shared_ptr<torch::jit::Graph> graph;  // null: there is none of that kind
     std::optional<torch::jit::Code> code;
-    bool makes_leaves = false;   // it makes tensors that require grad
-    bool enters_scopes = false;  // as it runs, and it runs under the ambient autocast
-    bool waits = false;          // for a task
-    bool is_unchecked = false;   // it is to be compared with eager (runtime/reference.h)
+    bool makes_leaves = false;    // it makes tensors that require grad
+    bool writes_to_cast = false;  // to a tensor whose cast eager may keep
+    bool enters_scopes = false;   // as it runs, and it runs under the ambient autocast
+    bool waits = false;           // for a task
+    bool is_unchecked = false;    // it is to be compared with eager (runtime/reference.h)
   };
 
   // The lowered graphs for modules on which these attributes are what they were; for a function,

@@ -18,7 +18,7 @@ from .features import FEATURES, Feature
 HEADER = """\
 import enum
 from dataclasses import dataclass
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
 
 import torch
 import torch.nn.functional as F

@@ -1231,6 +1231,308 @@ class WithScope(nn.Module):
     Feature("training mode", kind="setting"),
 ]
 
-ALL = ATTRIBUTES + STATE + ARGUMENTS + OBJECTS + CONTAINERS + FLOW + ALIASES + VALUES + SCOPES
+COMPILED = [
+    Feature(
+        "scripted submodule",
+        "x = self.scripted_part(x)",
+        "self.scripted_part = torch.jit.script(ScriptedPart())",
+        f"""
+class ScriptedPart(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with {BF16}:
+            return self.linear(x)
+""",
+        masks=("pickle", "deepcopy"),
+    ),
+    Feature(
+        "traced submodule",
+        "x = self.traced_part(x.float())",
+        "self.traced_part = torch.jit.trace(nn.Linear(4, 4), torch.rand(2, 4))",
+        masks=("pickle", "deepcopy"),
+    ),
+    Feature(
+        "scripted function",
+        "x = scripted_product(x.float(), self.of_scripted)",
+        "self.of_scripted = nn.Parameter(torch.rand(4, 4))",
+        """
+@torch.jit.script
+def scripted_product(x: Tensor, w: Tensor) -> Tensor:
+    if x.size(0) > 100:
+        return x
+    return torch.mm(x, w)
+""",
+        masks=("vmap",),  # eager raises under autocast
+    ),
+    Feature(
+        "overloaded method",
+        "x = self.overloaded(x) * self.overloaded(0.5)",
+        "self.of_overload = nn.Linear(4, 4)",
+        members="""
+@torch.jit._overload_method
+def overloaded(self, x: Tensor) -> Tensor:
+    pass
+
+@torch.jit._overload_method
+def overloaded(self, x: float) -> float:
+    pass
+
+def overloaded(self, x):
+    if isinstance(x, Tensor):
+        return self.of_overload(x)
+    else:
+        return x * 0.5
+""",
+    ),
+    Feature(
+        "value of an enumeration",
+        "x = x * self.level.value + float(len(self.level.name))",
+        "self.level = Level.HIGH",
+        "class Level(enum.Enum):\n    LOW = 0.25\n    HIGH = 0.5\n",
+    ),
+    Feature(
+        "Union argument",
+        "if isinstance(either, Tensor):\n    x = x + either\nelse:\n    x = x * either",
+        args=(("either: Union[float, Tensor]", "torch.rand(4)", "0.5"),),
+        direct=True,
+        traced=False,
+        masks=("vmap", "lite"),  # the lite interpreter crashes
+    ),
+    Feature(
+        "autograd function",
+        "x = Doubled.apply(x)",
+        "pass",
+        """
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+""",
+        scripted=False,
+        # Python is not exported
+        refused=("JA301", "JA308"),
+        masks=("saved", "elsewhere", "lite", "pickle", "deepcopy"),
+    ),
+    Feature(
+        "checkpointed part",
+        "x = torch.utils.checkpoint.checkpoint(self.rerun, x, use_reentrant=False)",
+        "self.rerun = nn.Linear(4, 4)",
+        "import torch.utils.checkpoint\n",
+        scripted=False,
+    ),
+    Feature(
+        "scope object in the module",
+        "with self.own_scope:\n    $inside",
+        f"self.own_scope = {BF16}",
+        kind="around",
+        inside=True,
+        scripted=False,
+    ),
+    Feature(
+        "return inside a scope",
+        "x = self.returns_inside(x)",
+        "self.of_return = nn.Linear(4, 4)",
+        members=f"""
+def returns_inside(self, x: Tensor) -> Tensor:
+    for i in range(3):
+        with {BF16}:
+            x = self.of_return(x)
+            if i == 1:
+                return x * 0.5
+    return x
+""",
+    ),
+    Feature(
+        "layer inside and outside",
+        f"y = self.both(x.float())\nwith {BF16}:\n    x = self.both(x)\nx = x + y",
+        "self.both = nn.Linear(4, 4)",
+    ),
+    Feature(
+        "weight written between its uses",
+        "y = F.linear(x, self.rewritten)\nwith torch.no_grad():\n    self.rewritten.mul_(0.5)\n"
+        "x = F.linear(x, self.rewritten) + y",
+        "self.rewritten = nn.Parameter(torch.rand(4, 4))",
+        scope="in",
+        masks=("lite", "checkpoint", "vmap"),
+        traced=False,  # a trace forgets no_grad, and may not write
+    ),
+    Feature(
+        "branch on a dtype",
+        "if x.dtype == torch.bfloat16 or x.dtype == torch.float16:\n    x = self.if_narrow(x)\n"
+        "else:\n    x = x * 0.5",
+        "self.if_narrow = nn.Linear(4, 4)",
+    ),
+    Feature(
+        "factories of x's dtype",
+        "wide = self.to_wide(x)\nx = wide + torch.zeros(4, dtype=wide.dtype) + wide.new_ones(4)\n"
+        "$o = torch.full((2,), 0.5, dtype=x.dtype)",
+        "self.to_wide = nn.Linear(4, 4)",
+    ),
+    Feature(
+        "item to a number",
+        "n = float(x.detach().float().nan_to_num().abs().sum())\nx = x / (n + 1.0)",
+        traced=False,
+        masks=("vmap",),
+    ),
+    Feature(
+        "math of numbers",
+        "x = x * (1.0 / math.sqrt(x.size(1))) + math.floor(2.5) + (-x.size(1) // 3) % 5",
+        top="import math\n",
+        traced=False,
+    ),
+    Feature(
+        "slices",
+        "y = x[..., None]\nx = y[:, ::2].repeat(1, 2, 1)[:, -4:, 0] + x.flip(1)[:, [0, 1, 2, 3]]",
+    ),
+    Feature(
+        "mask select and scatter",
+        "rows = torch.arange(x.size(0))\nx = torch.zeros_like(x).index_add(0, rows, x)\n"
+        "x = x.scatter_add(1, torch.zeros_like(x, dtype=torch.long), x)\n$o = x[x > 0.5]",
+        masks=("vmap",),
+        traced=False,
+    ),
+    Feature(
+        "packed sequence",
+        "packed = nn.utils.rnn.pack_padded_sequence("
+        "x.float()[None], torch.tensor([x.size(0)]), batch_first=True)\n"
+        "packed, _ = self.of_packed(packed)\n"
+        "x = nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)[0][0]",
+        "self.of_packed = nn.GRU(4, 2, batch_first=True, bidirectional=True)",
+        traced=False,
+        masks=("vmap",),
+    ),
+    Feature(
+        "encoder layer",
+        "x = self.encoder(x[None])[0]",
+        "self.encoder = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)",
+        masks=("vmap",),
+        traced=False,  # it takes other ways without gradients, and PyTorch's check of traces fails
+    ),
+    Feature(
+        "batch norm of small variances, float16",
+        'with torch.autocast("cpu", dtype=torch.float16):\n'
+        "    x = self.bn_small(self.conv_small(x.float().reshape(-1, 4, 1, 1))).reshape(-1, 4)\n"
+        "x = x.float() * 1e-4",
+        "self.conv_small, self.bn_small = nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)\n"
+        "self.bn_small.running_var.fill_(1e-9)\n"
+        "with torch.no_grad():\n    self.conv_small.weight.mul_(1e-3)",
+        two_dtypes=True,
+        masks=("vmap",),
+    ),
+    Feature(
+        "number after a product, float16",
+        'with torch.autocast("cpu", dtype=torch.float16):\n    y = self.of_number(x.float()) * 1e-6\n'
+        "x = x.float() + y.float() * 1e5",
+        "self.of_number = nn.Linear(4, 4)",
+        two_dtypes=True,
+    ),
+    Feature(
+        "activations after layers",
+        "image = self.act_conv(x.reshape(-1, 1, 2, 2))\n"
+        "image = F.hardswish(image) + F.leaky_relu(image, 0.1) + F.gelu(image, approximate='tanh')\n"
+        "image = F.silu(self.act_conv(image[:, :1])).sigmoid()\n"
+        "x = F.relu6(self.act_linear(image.mean(1).flatten(1))).clamp(-1.0, 1.0)",
+        "self.act_conv, self.act_linear = nn.Conv2d(1, 3, 3, padding=1), nn.Linear(4, 4)",
+    ),
+    Feature(
+        "one-dimensional and transposed convolutions",
+        "y = self.conv_1d(x[:, None])\nx = self.transposed(y)[:, 0, :4] + y.sum(1)",
+        "self.conv_1d = nn.Conv1d(1, 2, 3, padding=1)\n"
+        "self.transposed = nn.ConvTranspose1d(2, 1, 3, padding=1)",
+    ),
+    Feature(
+        "pooling and interpolation",
+        "image = F.interpolate(x.reshape(-1, 1, 2, 2), scale_factor=2.0, mode='bilinear')\n"
+        "image = self.of_pool(F.max_pool2d(image, 2) + F.adaptive_avg_pool2d(image, 2))\n"
+        "x = image.reshape(-1, 4)",
+        "self.of_pool = nn.Conv2d(1, 1, 1)",
+    ),
+    Feature(
+        "products of other kinds",
+        "x = torch.addmm(self.of_bias.to(x.dtype), x, self.of_addmm.to(x.dtype), beta=0.5)\n"
+        "x = torch.baddbmm(x[None], x[None], self.of_addmm[None].to(x.dtype))[0]\n"
+        "$o = torch.mv(x, self.of_bias.to(x.dtype)) + torch.matmul(x, self.of_bias.to(x.dtype))\n"
+        "x = torch.matmul(self.of_addmm.to(x.dtype), x.t()).t()",
+        "self.of_addmm, self.of_bias = nn.Parameter(torch.rand(4, 4)), nn.Parameter(torch.rand(4))",
+    ),
+    Feature(
+        "float32 operators",
+        "$o = torch.cdist(x, x).sum() + F.cosine_similarity(x, x * 0.5).sum()\n"
+        "x = F.layer_norm(x.exp().log1p(), [4]) + torch.linalg.matrix_norm(x.float())",
+    ),
+    Feature(
+        "operators that promote",
+        "x = torch.addcmul(x, x, x.to(torch.float32)) + torch.atan2(x, x + 2)\n"
+        "$o = torch.tensordot(x, x.float(), [[1], [1]])\nx = torch.stack([x, x.float()]).mean(0)",
+        scope="in",
+    ),
+    Feature(
+        "buffer that is not saved",
+        "x = x + self.unsaved",
+        'self.register_buffer("unsaved", torch.rand(4), persistent=False)',
+    ),
+    Feature(
+        "call of a submodule's method",
+        "x = self.has_methods.half(x) + self.has_methods.twice(x)",
+        "self.has_methods = HasMethods()",
+        f"""
+class HasMethods(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    @torch.jit.export
+    def half(self, x: Tensor) -> Tensor:
+        with {BF16}:
+            return self.linear(x) * 0.5
+
+    def twice(self, x: Tensor) -> Tensor:
+        return self.half(x) * 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.twice(x)
+""",
+    ),
+    Feature(
+        "deleted variable",
+        "y = self.of_deleted(x)\nz = y * 2\ndel y\nx = z",
+        "self.of_deleted = nn.Linear(4, 4)",
+    ),
+    Feature(
+        "swapped in place",
+        "x, y = self.swap_a(x), x\nx, y = y, x\nx += y.to(x.dtype)",
+        "self.swap_a = nn.Linear(4, 4)",
+    ),
+    Feature(
+        "write through a transposed view",
+        "y = self.of_transposed(x)\ny.t()[0] = 0.5\ny.transpose(0, 1).mul_(2)\nx = y * 0.5",
+        "self.of_transposed = nn.Linear(4, 4)",
+    ),
+    Feature(
+        "two results of one layer, one written",
+        "y = self.of_two(x)\na, b = y[:, :2], y[:, 2:]\na += 1\nx = torch.cat([a, b], 1) + y",
+        "self.of_two = nn.Linear(4, 4)",
+    ),
+]
+
+ALL = (
+    ATTRIBUTES
+    + STATE
+    + ARGUMENTS
+    + OBJECTS
+    + CONTAINERS
+    + FLOW
+    + ALIASES
+    + VALUES
+    + SCOPES
+    + COMPILED
+)
 FEATURES = {feature.name: feature for feature in ALL}
 assert len(FEATURES) == len(ALL)
