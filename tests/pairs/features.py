@@ -1428,7 +1428,8 @@ def returns_inside(self, x: Tensor) -> Tensor:
     ),
     Feature(
         "number after a product, float16",
-        'with torch.autocast("cpu", dtype=torch.float16):\n    y = self.of_number(x.float()) * 1e-6\n'
+        'with torch.autocast("cpu", dtype=torch.float16):\n'
+        "    y = self.of_number(x.float()) * 1e-6\n"
         "x = x.float() + y.float() * 1e5",
         "self.of_number = nn.Linear(4, 4)",
         two_dtypes=True,
@@ -1436,7 +1437,8 @@ def returns_inside(self, x: Tensor) -> Tensor:
     Feature(
         "activations after layers",
         "image = self.act_conv(x.reshape(-1, 1, 2, 2))\n"
-        "image = F.hardswish(image) + F.leaky_relu(image, 0.1) + F.gelu(image, approximate='tanh')\n"
+        "image = F.hardswish(image) + F.leaky_relu(image, 0.1)\n"
+        "image = image + F.gelu(image, approximate='tanh')\n"
         "image = F.silu(self.act_conv(image[:, :1])).sigmoid()\n"
         "x = F.relu6(self.act_linear(image.mean(1).flatten(1))).clamp(-1.0, 1.0)",
         "self.act_conv, self.act_linear = nn.Conv2d(1, 3, 3, padding=1), nn.Linear(4, 4)",

@@ -426,3 +426,35 @@ def test_each_scope_has_casts_to_its_own_dtype() -> None:
     for _ in range(3):
         found = scripted(x.clone().requires_grad_())
         assert [y.dtype for y in found] == [torch.float16, BF16, torch.float16]
+
+
+class Rewritten(nn.Module):
+    """A weight that is written to between two products of one scope."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 8))
+        self.register_buffer("table", torch.randn(8, 8))
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = F.linear(x, self.weight) + F.linear(x, self.table)
+            with torch.no_grad():
+                self.weight.mul_(0.5)
+                self.table.mul_(0.5)
+            return y, F.linear(x, self.weight), F.linear(x, self.table)
+
+
+@pytest.mark.parametrize("with_gradients", [True, False])
+@pytest.mark.parametrize("ambient", ["none", "cpu"])
+@pytest.mark.parametrize("learns", [True, False])
+def test_a_weight_that_is_written_to_keeps_the_cast_that_eager_keeps(
+    with_gradients: bool, ambient: str, learns: bool
+) -> None:
+    eager, x = Rewritten().requires_grad_(learns), torch.randn(2, 8)
+    scripted = jit_amp.script(copy.deepcopy(eager))
+    for _ in range(3):
+        with AMBIENTS[ambient](), torch.set_grad_enabled(with_gradients):
+            expected = eager(x)
+            actual = scripted(x)
+        assert_same(actual, expected, f"ambient {ambient}")
