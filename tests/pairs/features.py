@@ -31,6 +31,7 @@ class Feature:
         refused_in_process: the codes with which scripting may refuse it.
         two_dtypes: eager's cache of weights would forget which dtype a cast is of.
         masks: makes, carries and calls at which eager or PyTorch itself raises.
+        apart: features that it cannot meet.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Feature:
     refused_in_process: tuple[str, ...] = ()
     two_dtypes: bool = False
     masks: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
 
 
 BF16 = 'torch.autocast("cpu", dtype=torch.bfloat16)'
@@ -1235,7 +1237,7 @@ COMPILED = [
     Feature(
         "scripted submodule",
         "x = self.scripted_part(x)",
-        "self.scripted_part = torch.jit.script(ScriptedPart())",
+        "self.scripted_part = torch.jit.script(ScriptedPart().requires_grad_(False))",
         f"""
 class ScriptedPart(nn.Module):
     def __init__(self) -> None:
@@ -1246,18 +1248,19 @@ class ScriptedPart(nn.Module):
         with {BF16}:
             return self.linear(x)
 """,
-        masks=("pickle", "deepcopy"),
+        masks=("pickle", "deepcopy", "vmap"),
     ),
     Feature(
         "traced submodule",
         "x = self.traced_part(x.float())",
-        "self.traced_part = torch.jit.trace(nn.Linear(4, 4), torch.rand(2, 4))",
-        masks=("pickle", "deepcopy"),
+        "self.traced_part = torch.jit.trace("
+        "nn.Linear(4, 4).requires_grad_(False), torch.rand(2, 4))",
+        masks=("pickle", "deepcopy", "vmap"),
     ),
     Feature(
         "scripted function",
         "x = scripted_product(x.float(), self.of_scripted)",
-        "self.of_scripted = nn.Parameter(torch.rand(4, 4))",
+        "self.of_scripted = torch.rand(4, 4)",
         """
 @torch.jit.script
 def scripted_product(x: Tensor, w: Tensor) -> Tensor:
@@ -1265,7 +1268,8 @@ def scripted_product(x: Tensor, w: Tensor) -> Tensor:
         return x
     return torch.mm(x, w)
 """,
-        masks=("vmap",),  # eager raises under autocast
+        # Eager runs PyTorch's own pass there: it keeps no casts of weights, and raises in vmap.
+        masks=("vmap",),
     ),
     Feature(
         "overloaded method",
@@ -1361,6 +1365,7 @@ def returns_inside(self, x: Tensor) -> Tensor:
         "self.rewritten = nn.Parameter(torch.rand(4, 4))",
         scope="in",
         masks=("lite", "checkpoint", "vmap"),
+        apart=("fork and wait",),  # with tasks all casts are in the graph, and no cache is
         traced=False,  # a trace forgets no_grad, and may not write
     ),
     Feature(
@@ -1438,7 +1443,7 @@ def returns_inside(self, x: Tensor) -> Tensor:
         "activations after layers",
         "image = self.act_conv(x.reshape(-1, 1, 2, 2))\n"
         "image = F.hardswish(image) + F.leaky_relu(image, 0.1)\n"
-        "image = image + F.gelu(image, approximate='tanh')\n"
+        "image = image + F.gelu(image)\n"
         "image = F.silu(self.act_conv(image[:, :1])).sigmoid()\n"
         "x = F.relu6(self.act_linear(image.mean(1).flatten(1))).clamp(-1.0, 1.0)",
         "self.act_conv, self.act_linear = nn.Conv2d(1, 3, 3, padding=1), nn.Linear(4, 4)",

@@ -96,7 +96,11 @@ def _any_make(values: tuple[str, ...]) -> str:
 def wanted() -> dict[str, set[Pair]]:
     """For each make, carry and call the pairs that are to meet there."""
     return {
-        value: set(pairs_of(name for name in at(values) if value not in FEATURES[name].masks))
+        value: {
+            pair
+            for pair in pairs_of(name for name in at(values) if value not in FEATURES[name].masks)
+            if not _are_apart(pair)
+        }
         for values in CLASSES
         for value in values
     }
@@ -135,7 +139,11 @@ def pairwise(seed: int, refused: Collection[str] = ()) -> list[Item]:
 def _fits(features: tuple[str, ...], door: Door) -> bool:
     """Whether the features may come to the door."""
     is_masked = any(set(FEATURES[name].masks) & set(door.values) for name in features)
-    return not is_masked and door.takes(Composed("", features, 0))
+    return not is_masked and not _are_apart(features) and door.takes(Composed("", features, 0))
+
+
+def _are_apart(features: tuple[str, ...]) -> bool:
+    return any(set(FEATURES[name].apart) & set(features) for name in features)
 
 
 def _doors(values: tuple[str, ...], rng: random.Random) -> list[Door]:
