@@ -1303,7 +1303,7 @@ def overloaded(self, x):
         args=(("either: Union[float, Tensor]", "torch.rand(4)", "0.5"),),
         direct=True,
         traced=False,
-        # The lite interpreter crashes, and what is saved with such a branch in a loop cannot be loaded.
+        # The lite interpreter crashes, and PyTorch does not load such a branch in a loop.
         masks=("vmap", "lite", "saved", "elsewhere", "inside another"),
     ),
     Feature(
