@@ -401,6 +401,17 @@ FAULTS = [
         ("scope without its cache",),
         ("trace", "trace, exact"),
     ),
+    Fault(
+        "a weight that is written to is cast again, where eager keeps the cast",
+        (
+            Edit(
+                "csrc/runtime/program.cpp",
+                "(may_enter && lowered.writes_to_cast &&",
+                "(false && may_enter && lowered.writes_to_cast &&",
+            ),
+        ),
+        ("weight written between",),
+    ),
     # What takes several threads.
     Fault(
         "a child hangs that is forked while another thread scripts",
