@@ -18,6 +18,7 @@
 #include "core/ignored.h"
 #include "passes/export/own_constants.h"
 #include "passes/export/write_questions.h"
+#include "passes/quirks/round_products.h"
 #include "passes/quirks/write_numbers.h"
 #include "passes/server/pack_weights.h"
 #include "passes/source/restore_trace.h"
@@ -324,17 +325,22 @@ void bind_wrapping(py::module_& m) {
     }
     jit_amp::ignore(module._ivalue(), method, how);
   });
+  m.def("copy_ignored",
+        [](const Module& from, const Module& to) { jit_amp::copy_ignored(from, to); });
   m.def("forget_ignored", &jit_amp::forget_ignored);
 }
 
 // jit_amp.freeze and jit_amp.export.
 void bind_freezing(py::module_& m) {
   // Of a module without scopes, which PyTorch's own freezing takes.
-  m.def("write_questions", [](const Module& module) {
+  m.def("write_questions", [](const Module& module, bool optimize_numerics) {
     for (const Module& each : module.modules()) {
       for (const auto& method : each.get_methods()) {
         if (auto* function = torch::jit::tryToGraphFunction(method.function())) {
           jit_amp::write_questions(*function->graph());
+          if (!optimize_numerics) {
+            jit_amp::round_products(*function->graph());
+          }
         }
       }
     }
@@ -521,7 +527,6 @@ void bind_tests(py::module_& m) {
           context.graph = graph;
           context.entry = entry_state(entry);
           context.product = exported ? jit_amp::Product::exported : jit_amp::Product::in_process;
-          context.optimize_numerics = true;
           context.for_server = exported;
           return jit_amp::run_alone(pass, context);
         });

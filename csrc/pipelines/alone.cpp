@@ -100,6 +100,7 @@ bool run_alone(const std::string& name, Context& context) {
   if (pass.needs == Phase::source) {
     throw std::invalid_argument("jit_amp: `" + name + "` takes a function, not a graph");
   }
+  context.optimize_numerics = pass.target != For::exact;
   if (context.graph) {
     verify(*context.graph, pass.needs, "a test's graph");
     context.inputs = inputs_by_type(*context.graph);

@@ -85,6 +85,8 @@ bool is_for_server(const Context& context) {
 
 bool is_for(const Pass& pass, const Context& context) {
   switch (pass.target) {
+    case For::exact:
+      return !context.optimize_numerics;
     case For::numerics:
       return context.optimize_numerics;
     case For::servers:

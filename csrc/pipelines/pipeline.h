@@ -66,6 +66,7 @@ enum class Kind : uint8_t {
 // Which frozen modules it is for. What is not frozen counts as every one.
 enum class For : uint8_t {
   all,
+  exact,     // those that round as eager does
   numerics,  // those that may round otherwise than eager
   servers,   // those that may have operators that only builds for x86 have, and start no tasks
 };

@@ -7,12 +7,13 @@
 #include "passes/lowering/enter_scopes.h"
 #include "passes/lowering/for_interpreter.h"
 #include "passes/lowering/share_casts.h"
+#include "passes/quirks/round_products.h"
 #include "passes/quirks/tell_aliases.h"
 #include "passes/quirks/write_numbers.h"
 #include "passes/source/flatten.h"
 #include "passes/source/fold_constants.h"
 #include "passes/source/name_convolutions.h"
-#include "passes/source/write_powers.h"
+#include "passes/source/write_augmented.h"
 
 namespace jit_amp {
 namespace {
@@ -50,7 +51,9 @@ const std::vector<Pass>& flattening() {
       {"flatten", run_flatten, Phase::source, Phase::inlined},
       {"name_convolutions", run<name_convolutions>, Phase::inlined, Phase::inlined},
       {"write_numbers", run<write_numbers>, Phase::inlined, Phase::inlined, Kind::quirk},
-      {"write_powers", run<write_powers>, Phase::inlined, Phase::inlined},
+      {"round_products", run<round_products>, Phase::inlined, Phase::inlined, Kind::quirk,
+       For::exact},
+      {"write_augmented", run<write_augmented>, Phase::inlined, Phase::inlined},
       {"mark_loops", run<mark_loops>, Phase::inlined, Phase::flat},
       {"tell_aliases", run<tell_aliases>, Phase::flat, Phase::flat, Kind::quirk},
       {"fold_constants", run<fold_constants>, Phase::flat, Phase::flat},

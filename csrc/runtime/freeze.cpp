@@ -75,7 +75,7 @@ GraphFunction* function_of(const Module& module, const Kept& kept) {
 
 // Every kept method as PyTorch's freezing takes it, in the place of what it was.
 void lower_methods(const Module& module, const std::vector<Kept>& methods,
-                   const std::vector<std::string>& preserved_attrs) {
+                   const std::vector<std::string>& preserved_attrs, bool optimize_numerics) {
   std::unordered_map<GraphFunction*, std::shared_ptr<Graph>> lowered;
   for (const Kept& kept : methods) {
     Context context;
@@ -85,6 +85,7 @@ void lower_methods(const Module& module, const std::vector<Kept>& methods,
     }
     context.self = submodule(module, kept.path)._ivalue();
     context.product = Product::exported;
+    context.optimize_numerics = optimize_numerics;
     refusing_unfit_graphs([&] {
       run_pipeline(flattening(), context);
       run_pipeline(lowering(), context);
@@ -155,7 +156,7 @@ Decided decided(const Module& module, const std::vector<std::string>& preserved_
   Module copy = freezable(own_copy(module));
   copy_ignored(module, copy);
   const std::vector<Kept> kept = kept_methods(copy, preserved_attrs);
-  lower_methods(copy, kept, preserved_attrs);
+  lower_methods(copy, kept, preserved_attrs, options.optimize_numerics);
   refusing_unfit_graphs([&] { freeze_module_inplace(&copy, preserved_attrs); });
   declare_behind_interfaces(copy);
   Decided made{copy, {}};

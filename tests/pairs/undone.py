@@ -150,7 +150,10 @@ FAULTS = [
     Fault(
         "a frozen module asks a question that only jit_amp answers",
         (
-            Edit("jit_amp/_freeze.py", "        _C.write_questions(plain._c)\n"),
+            Edit(
+                "jit_amp/_freeze.py",
+                "        _C.write_questions(plain._c, bool(optimize_numerics))\n",
+            ),
             Edit(
                 "csrc/pipelines/freeze.cpp",
                 '      {"write_questions", run<write_questions>, Phase::lowered, Phase::lowered},\n'

@@ -165,6 +165,18 @@ def write_numbers() -> bool:
     return result.dtype == torch.float64
 
 
+def scaled_in_place(x: Tensor) -> Tensor:
+    x *= 0.57735
+    return x
+
+
+def round_products() -> bool:
+    """TorchScript's operator rounds the number first."""
+    x = torch.arange(64).bfloat16()
+    expected = scaled_in_place(x.clone())
+    return not torch.equal(torch.jit.script(scaled_in_place)(x.clone()), expected)
+
+
 class Pools(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -247,6 +259,7 @@ CANARIES: dict[str, Callable[[], bool]] = {
         keep_in_place,
         keep_zero_dim,
         own_callstacks,
+        round_products,
         tell_aliases,
         write_numbers,
         write_strides,

@@ -1,6 +1,7 @@
-#include "passes/source/write_powers.h"
+#include "passes/source/write_augmented.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "core/graphs.h"
@@ -29,20 +30,30 @@ std::string without_asides(const std::string& text) {
   return code;
 }
 
-bool is_augmented(const Node* node) {
-  return without_asides(node->sourceRange().text().str()).find("**=") != std::string::npos;
+// The operator that Python calls, if the node is one of these assignments.
+std::optional<Symbol> of_python(const Node* node) {
+  const bool is_power = node->kind() == aten::pow;
+  if (!(is_power || node->kind() == aten::fmod_) || node->inputs().size() != 2 ||
+      !is_tensor(node->input(0)->type())) {
+    return std::nullopt;
+  }
+  const std::string code = without_asides(node->sourceRange().text().str());
+  if (code.find(is_power ? "**=" : "%=") == std::string::npos) {
+    return std::nullopt;
+  }
+  return is_power ? aten::pow_ : aten::remainder_;
 }
 
 }  // namespace
 
-bool write_powers(Graph& graph) {
+bool write_augmented(Graph& graph) {
   bool changed = false;
   for (Node* node : all_nodes(graph)) {
-    if (node->kind() != aten::pow || node->inputs().size() != 2 ||
-        !is_tensor(node->input(0)->type()) || !is_augmented(node)) {
+    const auto kind = of_python(node);
+    if (!kind) {
       continue;
     }
-    Node* writing = node->owningGraph()->create(aten::pow_, node->inputs(), 1)->insertBefore(node);
+    Node* writing = node->owningGraph()->create(*kind, node->inputs(), 1)->insertBefore(node);
     writing->copyMetadata(node);
     writing->output()->copyMetadata(node->output());
     node->output()->replaceAllUsesWith(writing->output());
