@@ -30,18 +30,30 @@ std::string without_asides(const std::string& text) {
   return code;
 }
 
+struct Assignment {
+  Symbol compiled;   // what TorchScript's compiler makes of it
+  const char* text;  // what the line has
+  Symbol of_python;
+};
+
+const Assignment kAssignments[] = {
+    {aten::pow, "**=", aten::pow_},
+    {aten::fmod_, "%=", aten::remainder_},
+    {aten::bitwise_and, "&=", Symbol::aten("bitwise_and_")},
+    {aten::bitwise_or, "|=", Symbol::aten("bitwise_or_")},
+    {aten::bitwise_xor, "^=", Symbol::aten("bitwise_xor_")},
+};
+
 // The operator that Python calls, if the node is one of these assignments.
 std::optional<Symbol> of_python(const Node* node) {
-  const bool is_power = node->kind() == aten::pow;
-  if (!(is_power || node->kind() == aten::fmod_) || node->inputs().size() != 2 ||
-      !is_tensor(node->input(0)->type())) {
-    return std::nullopt;
+  for (const Assignment& each : kAssignments) {
+    if (node->kind() == each.compiled && node->inputs().size() == 2 &&
+        is_tensor(node->input(0)->type()) &&
+        without_asides(node->sourceRange().text().str()).find(each.text) != std::string::npos) {
+      return each.of_python;
+    }
   }
-  const std::string code = without_asides(node->sourceRange().text().str());
-  if (code.find(is_power ? "**=" : "%=") == std::string::npos) {
-    return std::nullopt;
-  }
-  return is_power ? aten::pow_ : aten::remainder_;
+  return std::nullopt;
 }
 
 }  // namespace

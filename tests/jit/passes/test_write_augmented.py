@@ -1,4 +1,4 @@
-"""write_augmented: `x **= y` writes to x, and `x %= y` is `remainder_`."""
+"""write_augmented: `x **= y` and its like write to x, and `x %= y` is `remainder_`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ def augmented(x: Tensor):
 
 def reminded(x: Tensor):
     x %= 0.5
+    return x
+
+
+def masked(x: Tensor, y: Tensor):
+    x &= y
+    x |= y & y
+    x ^= 3
     return x
 
 
@@ -45,6 +52,13 @@ def test_a_remainder_has_the_sign_of_the_divisor() -> None:
     graph = torch.jit.script(reminded).graph.copy()
     assert _C.run_pass("write_augmented", graph, {}, False)
     assert operators(graph) == ["aten::remainder_"]
+
+
+def test_masks_are_written_to() -> None:
+    graph = torch.jit.script(masked).graph.copy()
+    assert _C.run_pass("write_augmented", graph, {}, False)
+    kinds = ["bitwise_and_", "__and__", "bitwise_or_", "bitwise_xor_"]
+    assert operators(graph) == [f"aten::{kind}" for kind in kinds]
 
 
 def test_another_fmod_stays() -> None:
