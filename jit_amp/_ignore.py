@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import gc
+import inspect
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
@@ -43,8 +46,9 @@ def ignore_amp(
             - a Python function or a class of modules: use ``ignore_amp`` as a decorator;
             - None: makes a decorator, ``@ignore_amp(ignore=False)``.
 
-            What ``jit_amp.script`` and ``jit_amp.freeze`` copy ignores what the original does. A
-            ``copy.deepcopy`` of what ``jit_amp.script`` returned does not.
+            What ``jit_amp.script`` and ``jit_amp.freeze`` copy ignores what the original does, and
+            so does a ``copy.deepcopy``; an ``nn.Module`` keeps it in ``pickle`` and ``torch.save``
+            too. Switched, an ``nn.Module`` is of a class that is made for it, below its own.
         ignore: False undoes an earlier call.
         scopes: whether its own scopes, and those of what it calls, are ignored too, so that nothing
             in it runs under autocast: what ``ScriptFunction._set_ignore_amp`` does in PyTorch
@@ -75,7 +79,7 @@ def ignore_amp(
         return fn
     if isinstance(fn, ScriptModule):
         _refuse_others(_ignore_method(fn._c, "forward", ignore, scopes, float32), fn)
-        return fn
+        return ignores_in_copies(fn)
     if scopes:
         raise TypeError(
             "ignore_amp: scopes=True takes what jit_amp.script returned, not "
@@ -151,11 +155,95 @@ def _switched(fn: Callable[..., Any], ignore: bool, widens: bool) -> Callable[..
 
 def _switch(module: torch.nn.Module, name: str, ignore: bool, widens: bool) -> None:
     """The same for one method of one module."""
-    method = getattr(module, name)
-    bound = getattr(method, "__self__", None) is module
-    switched = _switched(method.__func__ if bound else method, ignore, widens)
-    if getattr(type(module), name, None) is switched:
-        vars(module).pop(name, None)
-    else:
-        # Bound, so that a deep copy's method is the copy's.
+    own = vars(module).get(name)
+    if own is not None:  # a callable of the user's
+        bound = getattr(own, "__self__", None) is module
+        switched = _switched(own.__func__ if bound else own, ignore, widens)
         vars(module)[name] = types.MethodType(switched, module) if bound else switched
+        return
+    base, switches = _switches.get(type(module), (type(module), {}))
+    switches = {**switches, name: (ignore, widens)}
+    method = getattr(base, name)
+    if _switched(method, ignore, widens) is method:
+        del switches[name]
+    object.__setattr__(module, "__class__", _kind(base, switches) if switches else base)
+
+
+Switches = dict[str, tuple[bool, bool]]  # of methods: ignore, widens
+# The classes that modules have instead of their own, and these.
+_switches: weakref.WeakKeyDictionary[type, tuple[type, Switches]] = weakref.WeakKeyDictionary()
+_kinds: weakref.WeakKeyDictionary[type, Any] = weakref.WeakKeyDictionary()
+
+
+def _kind(base: type, switches: Switches) -> type:
+    """The class of modules some of whose methods are switched.
+
+    Methods are found in it, and not in the module, so that copies and replicas of the module call
+    them with themselves (as torch/nn/utils/parametrize.py does it).
+    """
+    known = _kinds.setdefault(base, weakref.WeakValueDictionary())
+    key = tuple(sorted(switches.items()))
+    made: type | None = known.get(key)
+    if made is None:
+        members: dict[str, Any] = {
+            name: _switched(getattr(base, name), *how) for name, how in switches.items()
+        }
+        members |= {
+            "__module__": base.__module__,
+            "__qualname__": base.__qualname__,
+            "__doc__": base.__doc__,
+            "__annotations__": inspect.get_annotations(base),
+            "__reduce_ex__": _reduce,
+        }
+        made = type(base)(base.__name__, (base,), members)
+        _switches[made] = base, switches
+        known[key] = made
+    return made
+
+
+def _reduce(self: Any, protocol: Any) -> Any:
+    """As the module's own class has it; a file names that."""
+    base, switches = _switches[type(self)]
+    function, given, *rest = super(type(self), self).__reduce_ex__(protocol)
+    if function is not copyreg.__newobj__:  # type: ignore[attr-defined]
+        return function, given, *rest
+    return _new, (base, switches, *given[1:]), *rest
+
+
+def _new(base: type, switches: Switches, *given: Any) -> Any:
+    return base.__new__(_kind(base, switches), *given)
+
+
+def ignores_in_copies(module: _T) -> _T:
+    """The scripted module, whose copies, and those of modules below it, ignore what it does.
+
+    What is ignored is known by the module, and the copies that PyTorch makes are others. So it
+    gets a class below its own, which says so to them.
+    """
+    for each in module.modules() if isinstance(module, ScriptModule) else ():
+        if isinstance(each, ScriptModule) and not isinstance(each, _Copied):
+            object.__setattr__(each, "__class__", _copied_kind(type(each)))
+    return module
+
+
+class _Copied:
+    """What PyTorch gives for a copy or a replica, ignoring what its original does."""
+
+    def __copy__(self: Any) -> Any:
+        return self._ignoring(super().__copy__())  # type: ignore[misc]
+
+    def __deepcopy__(self: Any, memo: Any) -> Any:
+        return self._ignoring(super().__deepcopy__(memo))  # type: ignore[misc]
+
+    def _replicate_for_data_parallel(self: Any) -> Any:
+        return self._ignoring(super()._replicate_for_data_parallel())  # type: ignore[misc]
+
+    def _ignoring(self: Any, copy: Any) -> Any:
+        _C.copy_ignored(self._c, copy._c)
+        return ignores_in_copies(copy)
+
+
+@functools.cache
+def _copied_kind(kind: type) -> type:
+    members = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    return type(kind)(kind.__name__, (_Copied, kind), members)

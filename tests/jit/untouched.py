@@ -29,12 +29,14 @@ class Changes:
     values: bool = False  # of tensors, lists, attributes; the random state and autocast
     members: bool = False  # what a module has in its __dict__
     functions: bool = False  # those of torch.jit
+    classes: bool = False  # those of modules
 
     def __call__(self, path: str) -> bool:
         return (
             (self.values and path.startswith(("value of ", "random ", "autocast ")))
             or (self.members and path.startswith(("member ", "value of ")))
             or (self.members and path.startswith("class of ") and "." in path)
+            or (self.classes and path.startswith("class of "))
             or (self.functions and path.startswith("torch.jit."))
         )
 
@@ -52,7 +54,7 @@ CHANGES = {
     # Puts the module in eval mode, and changes what is frozen in place.
     "optimize_for_inference": Changes(members=True),
     # Switches the module in place.
-    "ignore_amp": Changes(members=True),
+    "ignore_amp": Changes(members=True, classes=True),
     # Replace torch.jit's functions; nothing else.
     "install": Changes(functions=True),
     "uninstall": Changes(functions=True),

@@ -541,11 +541,29 @@ def test_freezing_a_scripted_module_keeps_what_it_ignores() -> None:
     assert_same(frozen(X), switched_off(module, "first")(X), "frozen")
 
 
-def test_a_deep_copy_of_a_scripted_module_heeds_autocast() -> None:
+def averaged(scripted: Any) -> Any:
+    return torch.optim.swa_utils.AveragedModel(scripted).module
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [copy.deepcopy, copy.copy, lambda s: s._replicate_for_data_parallel(), averaged],
+    ids=["deepcopy", "copy", "replica", "average"],
+)
+@pytest.mark.parametrize("path", ["", "first", "list.1"])
+def test_a_copy_of_a_scripted_module_ignores_what_it_does(copied: Any, path: str) -> None:
     module = Layers()
     scripted = jit_amp.script(module)
-    jit_amp.ignore_amp(scripted.first)
-    assert_calls_agree(copy.deepcopy(scripted), module)
+    jit_amp.ignore_amp(at(scripted, path))
+    reference = switched_off(module, path)
+    copies = [copied(scripted), copy.deepcopy(copied(scripted))]
+    for each in copies:
+        assert_calls_agree(each, reference, path)
+    if path and copied is copy.deepcopy:  # others have the original's submodules, or none in Python
+        assert_calls_agree(at(copies[0], path), at(reference, path), "called alone")
+        jit_amp.ignore_amp(at(copies[0], path), ignore=False)
+        assert_calls_agree(copies[0], module, "no longer")
+    assert_calls_agree(scripted, reference, "the original")
 
 
 # In Python: decorated functions and classes, and modules in place.
@@ -710,7 +728,7 @@ def test_a_module_is_switched_in_place_for_eager_and_for_scripting() -> None:
         assert_calls_agree(module, reference, f"{path}, eager")
         assert_calls_agree(jit_amp.script(module), reference, f"{path}, scripted")
         assert jit_amp.ignore_amp(layer, ignore=False) is layer
-        assert "forward" not in vars(layer)
+        assert type(layer).forward is type(layer).__dict__["forward"]
         assert_calls_agree(jit_amp.script(module), Layers.forward.__get__(module), "no longer")
 
 
@@ -751,6 +769,44 @@ def test_a_copy_of_a_module_that_ignores_has_its_own_parameters() -> None:
     assert_same(other(X), off(Layer.forward.__get__(other))(X), "the copy")
 
 
+def pickled(module: nn.Module) -> Any:
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+def replica(module: nn.Module) -> Any:
+    made = module._replicate_for_data_parallel()  # type: ignore[operator]
+    made.first = copy.deepcopy(module.first)
+    return made
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, copy.copy, pickled, replica])
+@pytest.mark.parametrize("path", ["", "first"])
+@pytest.mark.parametrize("method", ["forward", "other"])
+@pytest.mark.parametrize("float32", [False, True])
+def test_copies_of_a_module_ignore_and_run_what_is_theirs(
+    copied: Any, path: str, method: str, float32: bool
+) -> None:
+    module = Layers()
+    reference = switched_off(module, path, method) if path or method == "forward" else module
+    if path or method == "forward":
+        jit_amp.ignore_amp(getattr(at(module, path), method), float32=float32)
+    made = copied(module)
+    assert isinstance(made, Layers)
+    assert_calls_agree(made, reference, "eager")
+    assert_calls_agree(jit_amp.script(made), reference, "scripted")
+    made._modules = dict(made._modules)  # a shallow copy's is the original's
+    made.first = copy.deepcopy(made.first)
+    with torch.no_grad():
+        made.first.weight.zero_()
+    assert not torch.equal(made.first(X)[0], module.first(X)[0])
+    if path or method == "forward":
+        jit_amp.ignore_amp(getattr(at(made, path), method), ignore=False)
+        assert type(at(made, path)) is type(at(Layers(), path))
+
+
 def test_what_is_switched_after_scripting_is_the_module_and_not_the_scripted_one() -> None:
     module = Layer()
     scripted = jit_amp.script(module)
@@ -764,9 +820,9 @@ def test_what_is_switched_after_scripting_is_the_module_and_not_the_scripted_one
 def test_scripting_leaves_a_module_ignoring() -> None:
     module = Layers()
     jit_amp.ignore_amp(module.first)
-    forward = vars(module.first)["forward"]
+    kind = type(module.first)
     jit_amp.script(module)
-    assert vars(module.first)["forward"] is forward
+    assert type(module.first) is kind
 
 
 @pytest.mark.parametrize("method", ["forward", "other"])
