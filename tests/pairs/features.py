@@ -1323,7 +1323,7 @@ class Doubled(torch.autograd.Function):
         scripted=False,
         # Python is not exported
         refused=("JA301", "JA308"),
-        masks=("saved", "elsewhere", "lite", "pickle", "deepcopy"),
+        masks=("saved", "elsewhere", "lite", "pickle", "deepcopy", "inside another"),
     ),
     Feature(
         "checkpointed part",
