@@ -353,7 +353,8 @@ def _parts(value: Any) -> list[Any]:
     elif isinstance(value, dict):
         found = [*dict.keys(value), *dict.values(value)]
     elif isinstance(value, _CONTAINERS):
-        found = list(value)
+        kind: Any = next(each for each in _CONTAINERS if isinstance(value, each))
+        found = list(kind.__iter__(value))  # a class of its own may forbid, or do more
     with contextlib.suppress(Exception):  # of classes that answer for others
         found += vars(value).values()
     for each in type(value).__mro__:

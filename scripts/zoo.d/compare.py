@@ -211,7 +211,7 @@ def explained(eager: nn.Module, model: Model, args: Args) -> tuple[list[Miss], f
 
     A row's operator may be one that the dispatcher makes of others: those are not compared.
     """
-    in_scope = InScope(eager).eval()
+    in_scope = InScope(copy.deepcopy(eager)).eval()  # a head may keep what it made in the scope
     with torch.set_grad_enabled(model.needs_grad):
         times = []
         for _ in range(3):

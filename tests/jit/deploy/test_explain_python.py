@@ -266,6 +266,24 @@ def test_each_run_begins_with_the_module_as_it_is() -> None:
     assert model.weight.tolist() == [1, 1] and model.seen == []
 
 
+class NoLength(tuple[Any, ...]):
+    """As e3nn's representations are."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+
+class HasNoLength(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = NoLength((1, "0e", self.linear))
+
+
+def test_a_container_that_has_no_length_is_looked_into() -> None:
+    report = jit_amp.explain(HasNoLength(), (torch.rand(2, 4),))
+    assert report.rows and not report.warnings
+
+
 class CannotBeCopied(Net):
     def __deepcopy__(self, memo: Any) -> Any:
         raise ValueError("not this one")
