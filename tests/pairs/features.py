@@ -1233,6 +1233,8 @@ class WithScope(nn.Module):
     Feature("training mode", kind="setting"),
 ]
 
+# Eager runs PyTorch's own autocast pass in what is compiled already. It keeps no casts of weights,
+# and raises in vmap; and the second call, which is optimized, saves other tensors than the first.
 COMPILED = [
     Feature(
         "scripted submodule",
@@ -1248,14 +1250,14 @@ class ScriptedPart(nn.Module):
         with {BF16}:
             return self.linear(x)
 """,
-        masks=("pickle", "deepcopy", "vmap"),
+        masks=("pickle", "deepcopy", "vmap", "checkpoint"),
     ),
     Feature(
         "traced submodule",
         "x = self.traced_part(x.float())",
         "self.traced_part = torch.jit.trace("
         "nn.Linear(4, 4).requires_grad_(False), torch.rand(2, 4))",
-        masks=("pickle", "deepcopy", "vmap"),
+        masks=("pickle", "deepcopy", "vmap", "checkpoint"),
     ),
     Feature(
         "scripted function",
@@ -1268,8 +1270,7 @@ def scripted_product(x: Tensor, w: Tensor) -> Tensor:
         return x
     return torch.mm(x, w)
 """,
-        # Eager runs PyTorch's own pass there: it keeps no casts of weights, and raises in vmap.
-        masks=("vmap",),
+        masks=("vmap", "checkpoint"),
     ),
     Feature(
         "overloaded method",
