@@ -214,14 +214,16 @@ def _new(base: type, switches: Switches, *given: Any) -> Any:
     return base.__new__(_kind(base, switches), *given)
 
 
-def ignores_in_copies(module: _T) -> _T:
-    """The scripted module, whose copies, and those of modules below it, ignore what it does.
+def ignores_in_copies(module: _T, of: Any = None) -> _T:
+    """The scripted module, whose copies, and those of modules below it, ignore what it does. Parts
+    of `of`, which were scripted before, are left as they are.
 
     What is ignored is known by the module, and the copies that PyTorch makes are others. So it
     gets a class below its own, which says so to them.
     """
+    others = set(of.modules()) if isinstance(of, torch.nn.Module) else ()
     for each in module.modules() if isinstance(module, ScriptModule) else ():
-        if isinstance(each, ScriptModule) and not isinstance(each, _Copied):
+        if isinstance(each, ScriptModule) and not isinstance(each, _Copied) and each not in others:
             object.__setattr__(each, "__class__", _copied_kind(type(each)))
     return module
 

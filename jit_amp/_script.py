@@ -209,8 +209,8 @@ def script(
     if scopes:
         module = _C.wrapped_forward(module, _decorated.pattern(), scopes)
     elif _C.lower_where_it_is(module):
-        return scripted if scripted is obj else _ignore.ignores_in_copies(scripted)
-    return _ignore.ignores_in_copies(_wrap(_C.lower_module(module), scripted))
+        return _ignore.ignores_in_copies(scripted, obj)
+    return _ignore.ignores_in_copies(_wrap(_C.lower_module(module), scripted), obj)
 
 
 def _scripted_with(obj: Any, autocast: Any, precision: Precision, frames_up: int) -> Any:
@@ -233,7 +233,7 @@ def _scripted_with(obj: Any, autocast: Any, precision: Precision, frames_up: int
             if path and not lines:
                 _refuse_named_tuples(path, owner._c._get_method("forward").schema)
             _ignore.keep_in_float32(owner._c, lines)
-    return _ignore.ignores_in_copies(scripted)
+    return _ignore.ignores_in_copies(scripted, obj)
 
 
 def _refuse_named_tuples(path: str, schema: torch._C.FunctionSchema) -> None:

@@ -155,6 +155,13 @@ def test_another_instance_of_the_class_is_not_kept() -> None:
         assert other(x)[2].dtype is BF16 and scripted(x)[2].dtype is F32
 
 
+def test_copies_keep_it() -> None:
+    scripted, x = jit_amp.script(Net().eval(), precision=precision(("inner",))), torch.randn(3, 4)
+    with torch.no_grad():
+        for made in copy.deepcopy(scripted), torch.optim.swa_utils.AveragedModel(scripted).module:
+            assert_same(made(x), scripted(x), "a copy")
+
+
 def test_gradients() -> None:
     net, x = Net(), torch.randn(3, 4)
     chosen = precision(("inner", "last.0"))
