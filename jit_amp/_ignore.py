@@ -203,11 +203,11 @@ def _kind(base: type, switches: Switches) -> type:
 
 def _reduce(self: Any, protocol: Any) -> Any:
     """As the module's own class has it; a file names that."""
-    base, switches = _switches[type(self)]
-    function, given, *rest = super(type(self), self).__reduce_ex__(protocol)
-    if function is not copyreg.__newobj__:  # type: ignore[attr-defined]
+    kind: Any = next(each for each in type(self).__mro__ if each in _switches)
+    function, given, *rest = super(kind, self).__reduce_ex__(protocol)
+    if function is not copyreg.__newobj__ or given[0] is not kind:  # type: ignore[attr-defined]
         return function, given, *rest
-    return _new, (base, switches, *given[1:]), *rest
+    return _new, (*_switches[kind], *given[1:]), *rest
 
 
 def _new(base: type, switches: Switches, *given: Any) -> Any:

@@ -807,6 +807,17 @@ def test_copies_of_a_module_ignore_and_run_what_is_theirs(
         assert type(at(made, path)) is type(at(Layers(), path))
 
 
+def test_a_parametrized_module_ignores_and_is_copied() -> None:
+    module = nn.Linear(4, 4)
+    jit_amp.ignore_amp(module)
+    nn.utils.parametrizations.weight_norm(module)
+    made = copy.deepcopy(module)
+    with torch.autocast("cpu"):
+        assert made(X).dtype is module(X).dtype is F32
+        jit_amp.ignore_amp(made, ignore=False)
+        assert (made(X).dtype, module(X).dtype) == (BF16, F32)
+
+
 def test_what_is_switched_after_scripting_is_the_module_and_not_the_scripted_one() -> None:
     module = Layer()
     scripted = jit_amp.script(module)
