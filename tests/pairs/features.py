@@ -1251,6 +1251,7 @@ class ScriptedPart(nn.Module):
             return self.linear(x)
 """,
         masks=("pickle", "deepcopy", "vmap", "checkpoint"),
+        scope="out",  # in a scope of another dtype PyTorch's pass does something else
     ),
     Feature(
         "traced submodule",
