@@ -5,6 +5,9 @@ TorchScript takes ``z += 1`` for a write that nobody reads, where ``z`` is not u
 (torch/csrc/jit/passes/dead_code_elimination.cpp, which constant propagation runs when a function is
 compiled). What it leaves jit_amp sees to (csrc/passes/quirks/tell_aliases.h); what it drops is
 found here, in the source, so that it can be refused.
+
+The same becomes of ``mask[0] &= other``: of ``&=``, ``|=``, ``^=`` and ``**=`` the compiler makes
+an operator that gives a new tensor, which nobody reads where the target is a part of a tensor.
 """
 
 from __future__ import annotations
@@ -77,7 +80,7 @@ def _suspected(file: str, first: int, text: str) -> tuple[Write, ...]:
             aliases |= {each.id for t in node.targets for each in _names(t)}
     for node in ast.walk(tree):
         target = _written(node)
-        if target is not None and _is_alias(target, aliases):
+        if target is not None and (_is_alias(target, aliases) or _is_made_anew(node)):
             number = node.lineno  # type: ignore[attr-defined]
             found.append(Write(file, first + number - 1, lines[number - 1].strip()))
     return tuple(found)
@@ -103,6 +106,16 @@ def _is_alias(value: ast.expr, aliases: set[str]) -> bool:
     if isinstance(value, (ast.Attribute, ast.Subscript)):
         return _is_alias(value.value, aliases)
     return False
+
+
+def _is_made_anew(node: ast.AST) -> bool:
+    """Whether it is an assignment to a part, of which the compiler makes an operator that does not
+    write. An element of a list or a dictionary is set nevertheless."""
+    return (
+        isinstance(node, ast.AugAssign)
+        and isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor, ast.Pow))
+        and isinstance(node.target, ast.Subscript)
+    )
 
 
 def _written(node: ast.AST) -> ast.expr | None:

@@ -13,7 +13,7 @@
 #include "passes/source/flatten.h"
 #include "passes/source/fold_constants.h"
 #include "passes/source/name_convolutions.h"
-#include "passes/source/write_augmented.h"
+#include "passes/source/write_operators.h"
 
 namespace jit_amp {
 namespace {
@@ -51,9 +51,9 @@ const std::vector<Pass>& flattening() {
       {"flatten", run_flatten, Phase::source, Phase::inlined},
       {"name_convolutions", run<name_convolutions>, Phase::inlined, Phase::inlined},
       {"write_numbers", run<write_numbers>, Phase::inlined, Phase::inlined, Kind::quirk},
+      {"write_operators", run<write_operators>, Phase::inlined, Phase::inlined},
       {"round_products", run<round_products>, Phase::inlined, Phase::inlined, Kind::quirk,
        For::exact},
-      {"write_augmented", run<write_augmented>, Phase::inlined, Phase::inlined},
       {"mark_loops", run<mark_loops>, Phase::inlined, Phase::flat},
       {"tell_aliases", run<tell_aliases>, Phase::flat, Phase::flat, Kind::quirk},
       {"fold_constants", run<fold_constants>, Phase::flat, Phase::flat},

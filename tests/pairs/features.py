@@ -1468,7 +1468,7 @@ def returns_inside(self, x: Tensor) -> Tensor:
         "products of other kinds",
         "x = torch.addmm(self.of_bias.to(x.dtype), x, self.of_addmm.to(x.dtype), beta=0.5)\n"
         "x = torch.baddbmm(x[None], x[None], self.of_addmm[None].to(x.dtype))[0]\n"
-        "$o = torch.mv(x, self.of_bias.to(x.dtype)) + torch.matmul(x, self.of_bias.to(x.dtype))\n"
+        "$o = torch.mv(x, x.mean(0)) + torch.matmul(x, x.mean(0))\n"
         "x = torch.matmul(self.of_addmm.to(x.dtype), x.t()).t()",
         "self.of_addmm, self.of_bias = nn.Parameter(torch.rand(4, 4)), nn.Parameter(torch.rand(4))",
     ),

@@ -1,0 +1,104 @@
+#include "passes/source/write_operators.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "core/graphs.h"
+
+namespace jit_amp {
+
+using namespace torch::jit;
+
+namespace {
+
+// The code of a text without its comments and strings.
+std::string without_asides(const std::string& text) {
+  std::string code;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '#') {
+      i = std::min(text.find('\n', i), text.size());
+    } else if (text[i] == '"' || text[i] == '\'') {
+      const char quote = text[i];
+      for (++i; i < text.size() && text[i] != quote; ++i) {
+        i += text[i] == '\\';
+      }
+    } else {
+      code += text[i];
+    }
+  }
+  return code;
+}
+
+struct Assignment {
+  Symbol compiled;   // what TorchScript's compiler makes of it
+  const char* text;  // what the line has
+  Symbol of_python;
+  bool of_dictionary = false;  // the compiler does so there alone
+};
+
+const Assignment kAssignments[] = {
+    {aten::pow, "**=", aten::pow_},
+    {aten::fmod_, "%=", aten::remainder_},
+    {aten::bitwise_and, "&=", Symbol::aten("bitwise_and_")},
+    {aten::bitwise_or, "|=", Symbol::aten("bitwise_or_")},
+    {aten::bitwise_xor, "^=", Symbol::aten("bitwise_xor_")},
+    {aten::add, "+=", aten::add_, true},
+    {aten::sub, "-=", aten::sub_, true},
+    {aten::mul, "*=", aten::mul_, true},
+    {aten::div, "/=", aten::div_, true},
+};
+
+// Whether the node computes with an element of a dictionary.
+bool is_of_dictionary(const Node* node) {
+  const Node* from = node->input(0)->node();
+  return from->kind() == aten::__getitem__ &&
+         from->input(0)->type()->kind() == c10::TypeKind::DictType;
+}
+
+// The operator that Python calls, if the node is one of these assignments.
+std::optional<Symbol> of_python(const Node* node) {
+  for (const Assignment& each : kAssignments) {
+    if (node->kind() == each.compiled && node->inputs().size() >= 2 &&
+        is_tensor(node->input(0)->type()) && (!each.of_dictionary || is_of_dictionary(node)) &&
+        without_asides(node->sourceRange().text().str()).find(each.text) != std::string::npos) {
+      return each.of_python;
+    }
+  }
+  return std::nullopt;
+}
+
+void replace(Node* node, Symbol kind, at::ArrayRef<Value*> inputs) {
+  Node* made = node->owningGraph()->create(kind, inputs, 1)->insertBefore(node);
+  made->copyMetadata(node);
+  made->output()->copyMetadata(node->output());
+  node->output()->replaceAllUsesWith(made->output());
+  node->destroy();
+}
+
+// The `x` of `number - x`; null if the node is something else. The text is that of the function
+// that TorchScript has for it (torch/csrc/jit/frontend/builtin_functions.cpp).
+Value* subtracted(const Node* node) {
+  const bool is_it = node->kind() == aten::add && node->inputs().size() == 3 &&
+                     node->input(0)->node()->kind() == aten::neg &&
+                     node->sourceRange().text().str() == "torch.neg(b) + a";
+  return is_it ? node->input(0)->node()->input(0) : nullptr;
+}
+
+}  // namespace
+
+bool write_operators(Graph& graph) {
+  bool changed = false;
+  for (Node* node : all_nodes(graph)) {
+    if (const auto kind = of_python(node)) {
+      replace(node, *kind, node->inputs());
+      changed = true;
+    } else if (Value* x = subtracted(node)) {
+      replace(node, aten::rsub, {x, node->input(1), node->input(2)});
+      changed = true;
+    }
+  }
+  return changed;
+}
+
+}  // namespace jit_amp

@@ -1,0 +1,108 @@
+"""Operators of Python's of which TorchScript's compiler makes others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import jit_amp
+
+from ..support import AMBIENTS, assert_same
+
+
+class Dictionary(nn.Module):
+    def forward(self, x: Tensor):
+        found = {"a": x, "b": x + 1}
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+            found["a"] = y
+            found["a"] *= 0.57735
+            found["a"] += x  # stays bfloat16
+            found["b"] -= y
+            found["b"] /= 3
+            found["b"] = found["b"] * 2
+            return y, found
+
+
+class Subtracts(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+            mask = (y > 0).to(torch.uint8)
+            return 1.0 - mask, 3 - mask, y * (1.0 - mask), 0.57735 - y, 1.0 - y, -mask + 1.0
+
+
+class Masks(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+            mask = y > 0
+            seen = mask[0]
+            mask &= y < 2
+            mask |= y < -2
+            mask ^= x > 1
+            y **= 2
+            y %= 0.37
+            return y, mask, seen
+
+
+WAYS: dict[str, Callable[[Any, Tensor], Any]] = {
+    "script": lambda m, x: jit_amp.script(m),
+    "trace": lambda m, x: jit_amp.trace(m, (x,), strict=False),
+    "exact": lambda m, x: jit_amp.freeze(m, optimize_numerics=False),
+    "exact, examples": lambda m, x: jit_amp.freeze(m, example_inputs=(x,), optimize_numerics=False),
+    "export": lambda m, x: jit_amp.export(m, (x,)).module(),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", [Dictionary, Subtracts, Masks])
+def test_they_are_pythons(kind: Any, way: str) -> None:
+    module, x = kind().eval(), torch.randn(4, 4)
+    made = WAYS[way](module, x)
+    for ambient in ["none", "cpu"] if way == "script" else ["none"]:
+        for _ in range(3):
+            with AMBIENTS[ambient](), torch.no_grad():
+                theirs, ours = x.clone(), x.clone()
+                assert_same(made(ours), module(theirs), f"{way}, ambient {ambient}")
+                assert_same(ours, theirs, "the input")
+
+
+def writes_to_a_part(x: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x
+        mask = y > 0
+        mask[0] &= y[0] > 1
+        return mask
+
+
+def raises_a_part(x: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x
+        y[:, 0] **= 2
+        return y
+
+
+@pytest.mark.parametrize("function", [writes_to_a_part, raises_a_part])
+def test_a_write_to_a_part_that_is_dropped_is_refused(function: Any) -> None:
+    with pytest.raises(jit_amp.AutocastError, match=r"JA210(.|\n)*= "):
+        jit_amp.script(function)
+
+
+def elements(x: Tensor):
+    sizes, flags = [1, 2], {"a": 1}
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x
+        sizes[0] |= 4
+        flags["a"] ^= 3
+        return y * sizes[0] + flags["a"]
+
+
+def test_elements_of_lists_and_dictionaries_are_set() -> None:
+    scripted, x = jit_amp.script(elements), torch.randn(3, 3)
+    for _ in range(3):
+        assert_same(scripted(x), elements(x), "elements")
