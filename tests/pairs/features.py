@@ -1433,6 +1433,7 @@ def returns_inside(self, x: Tensor) -> Tensor:
         "with torch.no_grad():\n    self.conv_small.weight.mul_(1e-3)",
         two_dtypes=True,
         masks=("vmap",),
+        apart=("decorated helper", "decorated method"),  # their scopes have a cache whatever is set
     ),
     Feature(
         "number after a product, float16",
@@ -1441,6 +1442,7 @@ def returns_inside(self, x: Tensor) -> Tensor:
         "x = x.float() + y.float() * 1e5",
         "self.of_number = nn.Linear(4, 4)",
         two_dtypes=True,
+        apart=("decorated helper", "decorated method"),  # their scopes have a cache whatever is set
     ),
     Feature(
         "activations after layers",
