@@ -214,7 +214,7 @@ def _new(base: type, switches: Switches, *given: Any) -> Any:
     return base.__new__(_kind(base, switches), *given)
 
 
-def ignores_in_copies(module: _T, of: Any = None) -> _T:
+def ignores_in_copies(module: ScriptModule, of: Any = None) -> ScriptModule:
     """The scripted module, whose copies, and those of modules below it, ignore what it does. Parts
     of `of`, which were scripted before, are left as they are.
 
@@ -222,7 +222,7 @@ def ignores_in_copies(module: _T, of: Any = None) -> _T:
     gets a class below its own, which says so to them.
     """
     others = set(of.modules()) if isinstance(of, torch.nn.Module) else ()
-    for each in module.modules() if isinstance(module, ScriptModule) else ():
+    for each in module.modules():
         if isinstance(each, ScriptModule) and not isinstance(each, _Copied) and each not in others:
             object.__setattr__(each, "__class__", _copied_kind(type(each)))
     return module

@@ -32,6 +32,8 @@ _MAY_RETURN_AN_OPERAND = {
     "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "_unsafe_view",
 }  # fmt: skip
 
+_IS_SCRIPTING = ("torch.jit.is_scripting()", "jit.is_scripting()", "is_scripting()")
+
 
 class Write(NamedTuple):
     """A statement that writes to what may be another tensor too."""
@@ -75,15 +77,29 @@ def _suspected(file: str, first: int, text: str) -> tuple[Write, ...]:
     found: list[Write] = []
     lines = text.split("\n")
     aliases: set[str] = set()
-    for node in ast.walk(tree):  # in no order: a name that is one anywhere is one
+    for node in _compiled(tree):  # in no order: a name that is one anywhere is one
         if isinstance(node, ast.Assign) and _is_alias(node.value, aliases):
             aliases |= {each.id for t in node.targets for each in _names(t)}
-    for node in ast.walk(tree):
+    for node in _compiled(tree):
         target = _written(node)
         if target is not None and (_is_alias(target, aliases) or _is_made_anew(node)):
             number = node.lineno  # type: ignore[attr-defined]
             found.append(Write(file, first + number - 1, lines[number - 1].strip()))
     return tuple(found)
+
+
+def _compiled(tree: ast.AST) -> Iterator[ast.AST]:
+    """As ast.walk, without what the compiler leaves out: what is for Python alone."""
+    ahead = [tree]
+    while ahead:
+        node = ahead.pop()
+        yield node
+        left_out: list[ast.stmt] = []
+        if isinstance(node, ast.If):
+            test = ast.unparse(node.test)
+            if test.removeprefix("not ") in _IS_SCRIPTING:
+                left_out = node.body if test.startswith("not ") else node.orelse
+        ahead += [each for each in ast.iter_child_nodes(node) if each not in left_out]
 
 
 def _names(target: ast.expr) -> Iterator[ast.Name]:

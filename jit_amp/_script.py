@@ -224,7 +224,7 @@ def _scripted_with(obj: Any, autocast: Any, precision: Precision, frames_up: int
     precision.check_units(obj)
     scripted = script(obj, None, frames_up, autocast=around)
     if scripted is obj:
-        scripted = _wrap(_C.lower_module(scripted._c), scripted)
+        scripted = _ignore.ignores_in_copies(_wrap(_C.lower_module(scripted._c), scripted))
     modules = dict(obj.named_modules(remove_duplicate=False))
     for unit, lines in precision.kept_in_script():
         # Scripted, a shared module is several.
@@ -233,7 +233,7 @@ def _scripted_with(obj: Any, autocast: Any, precision: Precision, frames_up: int
             if path and not lines:
                 _refuse_named_tuples(path, owner._c._get_method("forward").schema)
             _ignore.keep_in_float32(owner._c, lines)
-    return _ignore.ignores_in_copies(scripted, obj)
+    return scripted
 
 
 def _refuse_named_tuples(path: str, schema: torch._C.FunctionSchema) -> None:

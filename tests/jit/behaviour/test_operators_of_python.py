@@ -93,6 +93,20 @@ def test_a_write_to_a_part_that_is_dropped_is_refused(function: Any) -> None:
         jit_amp.script(function)
 
 
+def for_python_alone(x: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x
+        mask = y > 0
+        if not torch.jit.is_scripting():
+            mask[0] &= y[0] > -1000
+        return y, mask
+
+
+def test_what_the_compiler_leaves_out_is_no_lost_write() -> None:
+    x = torch.randn(3, 3)
+    assert_same(jit_amp.script(for_python_alone)(x), for_python_alone(x), "for Python alone")
+
+
 def elements(x: Tensor):
     sizes, flags = [1, 2], {"a": 1}
     with torch.autocast("cpu", dtype=torch.bfloat16):
