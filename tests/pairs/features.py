@@ -1167,6 +1167,12 @@ SCOPES = [
         inside=True,
     ),
     Feature(
+        "weight used twice in a scope without its cache",
+        'with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False):\n'
+        "    x = F.linear(F.linear(x, self.used_twice), self.used_twice)",
+        "self.used_twice = nn.Parameter(torch.rand(4, 4))",
+    ),
+    Feature(
         "scope of the tensor's device",
         "with torch.autocast(x.device.type, dtype=torch.bfloat16):\n    $inside",
         kind="around",
