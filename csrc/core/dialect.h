@@ -20,6 +20,8 @@
 //       x itself; core/loops.h.
 //   jit_amp::block_done() -> ()
 //       Nothing; passes/lowering/for_interpreter.h.
+//   jit_amp::completed(t result) -> Future(t)
+//       A task's, where the task runs at once: passes/lowering/run_tasks.h.
 //   jit_amp::ambient_dtype(str device) -> int
 //       torch.get_autocast_dtype(device) in the calling thread.
 //   jit_amp::enter_scope(str device, str[] devices, bool[] enabled, int[] dtypes,
@@ -58,6 +60,7 @@ inline const c10::Symbol fail = c10::Symbol::fromQualString("jit_amp::fail");
 inline const c10::Symbol unchanged = c10::Symbol::fromQualString("jit_amp::unchanged");
 inline const c10::Symbol carried = c10::Symbol::fromQualString("jit_amp::carried");
 inline const c10::Symbol block_done = c10::Symbol::fromQualString("jit_amp::block_done");
+inline const c10::Symbol completed = c10::Symbol::fromQualString("jit_amp::completed");
 inline const c10::Symbol ambient_dtype = c10::Symbol::fromQualString("jit_amp::ambient_dtype");
 inline const c10::Symbol enter_scope = c10::Symbol::fromQualString("jit_amp::enter_scope");
 inline const c10::Symbol exit_scope = c10::Symbol::fromQualString("jit_amp::exit_scope");

@@ -34,13 +34,13 @@ std::set<c10::Symbol> allowed(Phase phase) {
     case Phase::source:
     case Phase::inlined:
     case Phase::flat:
-      found = {ops::unchanged, ops::program, ops::explain_begin, ops::explain_end};
+      found = {ops::unchanged, ops::program, ops::completed, ops::explain_begin, ops::explain_end};
       break;
     case Phase::lowered:
     case Phase::runnable:
       found = lowered;
-      found.insert({ops::ambient_dtype, ops::block_done, ops::enter_scope, ops::exit_scope,
-                    ops::explain_begin, ops::explain_end});
+      found.insert({ops::ambient_dtype, ops::block_done, ops::completed, ops::enter_scope,
+                    ops::exit_scope, ops::explain_begin, ops::explain_end});
       break;
     case Phase::exported:
     case Phase::decided:

@@ -6,6 +6,7 @@
 #include "core/loops.h"
 #include "passes/lowering/enter_scopes.h"
 #include "passes/lowering/for_interpreter.h"
+#include "passes/lowering/run_tasks.h"
 #include "passes/lowering/share_casts.h"
 #include "passes/quirks/round_products.h"
 #include "passes/quirks/tell_aliases.h"
@@ -72,6 +73,7 @@ const std::vector<Pass>& lowering() {
 
 const std::vector<Pass>& recording() {
   static const auto& passes = *new std::vector<Pass>{
+      {"run_tasks", run<run_tasks>, Phase::flat, Phase::flat},
       {"enter_scopes", run_enter_scopes, Phase::flat, Phase::lowered},
       {"for_interpreter", run<for_interpreter>, Phase::lowered, Phase::runnable, Kind::quirk},
   };

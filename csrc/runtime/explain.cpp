@@ -17,6 +17,7 @@
 #include "core/error.h"
 #include "core/graphs.h"
 #include "passes/lowering/enter_scopes.h"
+#include "passes/lowering/run_tasks.h"
 #include "pipelines/script.h"
 #include "runtime/kernels.h"
 #include "runtime/program.h"
@@ -231,15 +232,20 @@ Explained explain(GraphFunction& function, const ObjectPtr& module, const std::v
       context.entry = entry_state({at::autocast::is_autocast_enabled(at::kCPU),
                                    at::autocast::is_autocast_enabled(at::kCUDA)});
       run_pipeline(flattening(), context);
+      const bool runs_here = can_enter_scopes(*context.graph);
+      if (runs_here) {
+        run_tasks(*context.graph);
+      }
       const Scopes scopes = find_scopes(*context.graph, context.entry);
       explained.warnings = scopes.warnings;
       Describer describer(scopes);
       describer.describe(context.graph->block());
       explained.operators = std::move(describer.operators);
       nodes = std::move(describer.nodes);
-      if (!can_enter_scopes(*context.graph)) {
+      if (!runs_here) {
         explained.warnings.emplace_back(
-            "nothing was run: the program has tasks, or operators with a stated policy");
+            "nothing was run: the program has operators with a stated policy, or futures of tasks"
+            " that others start");
         return;
       }
       copies.put_into(context.graph);

@@ -188,6 +188,15 @@ Operation make_deferred(const Node* node) {
   return [value](Stack& stack) { stack.emplace_back(value); };
 }
 
+Operation make_completed(const Node* node) {
+  const auto type = node->output()->type()->expectRef<c10::FutureType>().getElementType();
+  return [type](Stack& stack) {
+    auto future = c10::make_intrusive<c10::ivalue::Future>(type);
+    future->markCompleted(torch::jit::pop(stack));
+    stack.emplace_back(std::move(future));
+  };
+}
+
 const torch::jit::RegisterOperators operators({
     Operator(
         "jit_amp::ambient_dtype(str device) -> int",
@@ -280,6 +289,7 @@ const torch::jit::RegisterOperators operators({
         "jit_amp::detached(Tensor(a) x) -> Tensor(a)",
         [](Stack& stack) { stack.emplace_back(torch::jit::pop(stack).toTensor().detach()); },
         c10::AliasAnalysisKind::FROM_SCHEMA),
+    Operator(ops::completed, make_completed, c10::AliasAnalysisKind::CONSERVATIVE),
     Operator(ops::deferred, make_deferred, c10::AliasAnalysisKind::CONSERVATIVE),
     Operator(ops::scoped, make_scoped, c10::AliasAnalysisKind::PURE_FUNCTION),
     Operator(ops::scoped_effect, make_scoped, c10::AliasAnalysisKind::CONSERVATIVE),

@@ -1374,7 +1374,6 @@ def returns_inside(self, x: Tensor) -> Tensor:
         "self.rewritten = nn.Parameter(torch.rand(4, 4))",
         scope="in",
         masks=("lite", "checkpoint", "vmap"),
-        apart=("fork and wait",),  # with tasks all casts are in the graph, and no cache is
         traced=False,  # a trace forgets no_grad, and may not write
     ),
     Feature(

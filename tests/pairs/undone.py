@@ -418,6 +418,18 @@ FAULTS = [
         ),
         ("weight written between",),
     ),
+    Fault(
+        "gradients through tasks are eager's up to rounding",
+        (
+            Edit(
+                "csrc/passes/lowering/enter_scopes.cpp",
+                "return can_run_tasks(graph) && std::none_of(",
+                "return !contains(graph, prim::fork) && std::none_of(",
+            ),
+        ),
+        ("fork and wait",),
+        ("script", "script with autocast=", "install"),
+    ),
     # What takes several threads.
     Fault(
         "a child hangs that is forked while another thread scripts",

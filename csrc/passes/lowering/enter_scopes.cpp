@@ -7,6 +7,7 @@
 #include "analysis/policy.h"
 #include "core/dialect.h"
 #include "core/graphs.h"
+#include "passes/lowering/run_tasks.h"
 
 namespace jit_amp {
 namespace {
@@ -78,9 +79,8 @@ class Enterer {
 
 bool can_enter_scopes(Graph& graph) {
   const auto nodes = all_nodes(graph);
-  return std::none_of(nodes.begin(), nodes.end(), [](const Node* node) {
-    return node->kind() == prim::fork || node->kind() == aten::wait ||
-           node->kind() == prim::awaitable || is_stated(node);
+  return can_run_tasks(graph) && std::none_of(nodes.begin(), nodes.end(), [](const Node* node) {
+    return node->kind() == prim::awaitable || is_stated(node);
   });
 }
 

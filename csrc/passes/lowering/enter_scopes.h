@@ -10,7 +10,7 @@
 // dispatcher's own state as torch.autocast does, and every operator runs under it as in eager.
 //
 // Preserved: operators, their order, and everything else that the graph does. Must run after:
-// flatten, scopes. No pass that moves, merges or drops operators may run afterwards.
+// flatten, scopes, run_tasks: a task may run in another thread, whose state is another. No pass that moves, merges or drops operators may run afterwards.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>
@@ -19,8 +19,8 @@
 
 namespace jit_amp {
 
-// Whether the graph can run like that. Not with tasks: they may run in another thread, whose state
-// is another. Nor with operators whose policy users stated, which the dispatcher does not know.
+// Whether the graph can run like that, after run_tasks. Not with tasks that others start. Nor with
+// operators whose policy users stated, which the dispatcher does not know.
 bool can_enter_scopes(torch::jit::Graph& graph);
 
 // Returns whether the graph changed.

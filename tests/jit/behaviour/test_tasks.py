@@ -1,8 +1,13 @@
 """Scopes in forked tasks, and around them."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
+
+import jit_amp
 
 from ..support import (
     assert_parity,
@@ -130,3 +135,95 @@ def test_scopes_reach_into_tasks_of_methods() -> None:
         BF16,
         *[F16, F32, BF16, F16, F32, F32] * 3,
     ]
+
+
+class Shares(nn.Module):
+    """A weight and an activation, each cast in a task and beside it."""
+
+    def __init__(self, cached: bool = True) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.cached = cached
+
+    def inner(self, x: Tensor) -> Tensor:
+        return self.two(torch.cdist(x, x)[:, :4])
+
+    def task(self, x: Tensor) -> Tensor:
+        inside = torch.jit.fork(self.inner, x)
+        return self.one(x) + torch.jit.wait(inside)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=self.cached):
+            x = self.one(x)
+            tasks = [torch.jit.fork(self.task, x), torch.jit.fork(self.task, x * 0.5)]
+            distances = torch.cdist(x, x)
+            x = self.one(x) + torch.jit.wait(tasks[0]) * 0.3 + torch.jit.wait(tasks[1])
+        return x, distances
+
+
+def takes_a_task(task: torch.jit.Future[Tensor], x: Tensor) -> Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return torch.jit.wait(task) @ x
+
+
+def gives_a_task(x: Tensor) -> torch.jit.Future[Tensor]:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return torch.jit.fork(product, x)
+
+
+def gradients(module: nn.Module, function: Callable[..., Any], x: Tensor) -> list[Tensor]:
+    module.zero_grad()
+    y, distances = function(x)
+    (y.float().cos().sum() + (distances * distances.detach()).sum()).backward()
+    return [each.grad.clone() for each in module.parameters()]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_gradients_through_tasks_are_eagers_to_the_bit(cached: bool) -> None:
+    for seed in range(10):
+        torch.manual_seed(seed)
+        module, x = Shares(cached), torch.rand(4, 4)
+        scripted = jit_amp.script(module)
+        for _ in range(3):
+            expected, found = gradients(module, module, x), gradients(module, scripted, x)
+            assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+
+
+def test_tasks_are_explained() -> None:
+    scripted = jit_amp.script(Shares().eval())
+    report = jit_amp.explain(scripted, torch.rand(4, 4))
+    assert not report.warnings
+    linears = [row for row in report.rows if row.operator == "aten::linear"]
+    assert len(linears) == 6 and all(row.results == ("bfloat16",) for row in linears)
+
+
+def test_a_task_may_be_another_programs() -> None:
+    gives, takes = jit_amp.script(gives_a_task), jit_amp.script(takes_a_task)
+    for _ in range(3):
+        x = torch.rand(4, 4, requires_grad=True)
+        found, expected = takes(gives(x), x), takes_a_task(gives_a_task(x), x)
+        assert found.dtype == BF16 and torch.equal(found, expected)
+        found.float().sum().backward()
+
+
+def raises_in_a_task(x: Tensor):
+    task = torch.jit.fork(raising, x)
+    y = x @ x
+    return torch.jit.wait(task) + y
+
+
+def raising(x: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x
+        if y.dtype == torch.bfloat16:
+            raise ValueError("from the task")
+        return y
+
+
+@pytest.mark.parametrize("with_gradients", [False, True])
+def test_what_a_task_raises_leaves_no_scope_open(with_gradients: bool) -> None:
+    scripted = jit_amp.script(raises_in_a_task)
+    for _ in range(3):
+        with pytest.raises((RuntimeError, torch.jit.Error), match="from the task"):
+            scripted(torch.rand(4, 4, requires_grad=with_gradients))
+        assert not torch.is_autocast_enabled("cpu")

@@ -1,0 +1,72 @@
+#include "passes/lowering/run_tasks.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/dialect.h"
+#include "core/graphs.h"
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+
+// What an object holds is read as an attribute.
+bool holds_future(const c10::TypePtr& type) {
+  if (type->kind() == c10::TypeKind::ClassType) {
+    return false;
+  }
+  const auto inside = type->containedTypes();
+  return type->kind() == c10::TypeKind::FutureType ||
+         std::any_of(inside.begin(), inside.end(), holds_future);
+}
+
+template <typename Values>
+bool any_holds_future(const Values& values) {
+  return std::any_of(values.begin(), values.end(),
+                     [](const Value* value) { return holds_future(value->type()); });
+}
+
+// Futures of other tasks come from outside: as an input, an attribute, or what is called.
+bool brings_future(const Node* node) {
+  return (node->kind() == prim::GetAttr || node->kind() == prim::rpc_async || is_call(node)) &&
+         any_holds_future(node->outputs());
+}
+
+std::vector<Node*> forks_of(Graph& graph) {
+  std::vector<Node*> found;
+  for (Node* node : all_nodes(graph)) {
+    if (node->kind() == prim::fork && node->owningGraph() == &graph) {
+      found.push_back(node);
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+bool can_run_tasks(Graph& graph) {
+  const auto nodes = all_nodes(graph);
+  return !any_holds_future(graph.inputs()) &&
+         std::none_of(nodes.begin(), nodes.end(), brings_future);
+}
+
+bool run_tasks(Graph& graph) {
+  bool changed = false;
+  // What a task starts itself is found once the task is part of the graph.
+  for (auto forks = forks_of(graph); !forks.empty(); forks = forks_of(graph)) {
+    for (Node* fork : forks) {
+      const WithInsertPoint here(fork);
+      const auto results = insertGraph(graph, *fork->g(attr::Subgraph), fork->inputs());
+      Node* completed = graph.insertNode(graph.create(ops::completed, results, 1));
+      completed->copyMetadata(fork);
+      completed->output()->copyMetadata(fork->output());
+      fork->output()->replaceAllUsesWith(completed->output());
+      fork->destroy();
+      changed = true;
+    }
+  }
+  return changed;
+}
+
+}  // namespace jit_amp
