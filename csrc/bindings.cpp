@@ -508,6 +508,11 @@ void bind_policies(py::module_& m) {
     const auto policy = jit_amp::forget_policy(name, c10::Device(device).type());
     return policy ? std::optional<std::string>(jit_amp::name_of(*policy)) : std::nullopt;
   });
+  m.def("stated_policy", [](const std::string& name, const std::string& device) {
+    const auto policy =
+        jit_amp::stated_for(torch::jit::parseName(name), c10::Device(device).type());
+    return policy ? std::optional<std::string>(jit_amp::name_of(*policy)) : std::nullopt;
+  });
   m.def("policy_table", [](const std::string& device) {
     py::dict table;
     for (const auto& [overload, policy] : jit_amp::policy_table(c10::Device(device).type())) {

@@ -46,6 +46,13 @@ _REASONS = {
     " decides",
     "banned": "refused by {device}'s autocast",
 }
+_STATED = {
+    "lower": "runs in the scope's dtype",
+    "fp32": "runs in float32",
+    "promote": "promotes to the widest of its operands",
+    "untouched": "runs in the dtypes that it is given",
+    "opaque": "is the dispatcher's to decide about",
+}
 
 
 @_kept.onednn()
@@ -406,6 +413,8 @@ def _why(seen: dict[str, Any], scopes: tuple[Scope, ...]) -> tuple[str, str]:
     policy = seen["policies"].get(device, "")
     name = {d: d.upper() for d in ("cpu", "cuda", "xpu", "mps")}.get(device, device)
     reason = _REASONS.get(policy, "").format(device=name)
+    if not seen["is_call"] and (stated := _C.stated_policy(seen["name"], device)):
+        reason = f"policy.register says that it {_STATED[stated]}"
     if policy == "opaque" and seen["is_call"]:
         reason = "a call of code that is not in the graph: the dispatcher's autocast decides"
     return policy, reason + ("" if seen["calls"] else "; did not run on these inputs")

@@ -131,16 +131,6 @@ std::map<std::pair<std::string, c10::DeviceType>, Policy>& stated() {
   return policies;
 }
 
-std::optional<Policy> stated_for(const c10::OperatorName& name, c10::DeviceType device) {
-  const std::lock_guard lock(stated_lock);
-  for (const auto& spelling : {toString(name), name.name}) {
-    if (auto found = stated().find({spelling, device}); found != stated().end()) {
-      return found->second;
-    }
-  }
-  return std::nullopt;
-}
-
 bool takes_tensor(const c10::FunctionSchema& schema) {
   return std::any_of(schema.arguments().begin(), schema.arguments().end(),
                      [](const auto& argument) { return mentions_tensors(argument.type()); });
@@ -187,6 +177,16 @@ Policy policy_of(const Node* node, c10::DeviceType device) {
     return Policy::opaque;
   }
   return policy_of(*schema, device);
+}
+
+std::optional<Policy> stated_for(const c10::OperatorName& name, c10::DeviceType device) {
+  const std::lock_guard lock(stated_lock);
+  for (const auto& spelling : {toString(name), name.name}) {
+    if (auto found = stated().find({spelling, device}); found != stated().end()) {
+      return found->second;
+    }
+  }
+  return std::nullopt;
 }
 
 bool is_stated(const Node* node) {

@@ -50,6 +50,9 @@ void state_policy(const std::string& name, c10::DeviceType device, Policy policy
 // Returns what was stated, if anything was.
 std::optional<Policy> forget_policy(const std::string& name, c10::DeviceType device);
 
+// What was stated of an overload, or of all overloads of its name.
+std::optional<Policy> stated_for(const c10::OperatorName& name, c10::DeviceType device);
+
 // Whether a policy was stated for the node's operator, for any device.
 bool is_stated(const torch::jit::Node* node);
 

@@ -80,8 +80,8 @@ class Enterer {
 bool can_enter_scopes(Graph& graph) {
   const auto nodes = all_nodes(graph);
   return can_run_tasks(graph) && std::none_of(nodes.begin(), nodes.end(), [](const Node* node) {
-    return node->kind() == prim::awaitable || is_stated(node);
-  });
+           return node->kind() == prim::awaitable || is_stated(node);
+         });
 }
 
 bool enter_scopes(Graph& graph, const Scopes& scopes) {

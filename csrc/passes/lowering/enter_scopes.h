@@ -10,7 +10,8 @@
 // dispatcher's own state as torch.autocast does, and every operator runs under it as in eager.
 //
 // Preserved: operators, their order, and everything else that the graph does. Must run after:
-// flatten, scopes, run_tasks: a task may run in another thread, whose state is another. No pass that moves, merges or drops operators may run afterwards.
+// flatten, scopes, run_tasks: a task may run in another thread, whose state is another. No pass
+// that moves, merges or drops operators may run afterwards.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

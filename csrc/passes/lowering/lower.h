@@ -2,7 +2,7 @@
 //
 // Takes a flattened graph with its scopes and carries out the plan of it (analysis/plan.h):
 // operands of known operators get casts (`jit_amp::cast`, the line to look for is
-// `Rewriter::cast_operand`), opaque nodes get the dispatcher's own autocast around them
+// `cast_operand`), opaque nodes get the dispatcher's own autocast around them
 // (`jit_amp::scoped`), and the scopes go. Afterwards no node depends on the thread's autocast
 // state, so PyTorch's passes may move and merge what they like. Under an enabled entry state the
 // graph is to run with the ambient autocast suspended: its casts are in the graph.

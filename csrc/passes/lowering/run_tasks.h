@@ -1,9 +1,9 @@
 // run_tasks: tasks that run where they are started.
 //
-// In eager `torch.jit.fork` calls its function at once, in the same thread: so what it runs is under
-// the caller's scopes, and shares the caller's weight cache. Where scopes are entered while the graph
-// runs (enter_scopes.h) a task therefore becomes part of the graph that starts it, and its future is
-// one that has its result already.
+// In eager `torch.jit.fork` calls its function at once, in the same thread: so what it runs is
+// under the caller's scopes, and shares the caller's weight cache. Where scopes are entered while
+// the graph runs (enter_scopes.h) a task therefore becomes part of the graph that starts it, and
+// its future is one that has its result already.
 //
 // Preserved: operators and their order in eager. What a task raises is raised where it is started.
 #pragma once

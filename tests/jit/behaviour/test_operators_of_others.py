@@ -144,3 +144,13 @@ def test_the_refusal_to_freeze_says_how_to_state_a_policy() -> None:
         frozen = jit_amp.freeze(OfOthers().eval())
     for _ in range(3):
         assert_same(frozen(x), OfOthers()(x), "frozen")
+
+
+def test_explain_tells_a_stated_policy_from_one_of_a_list(stated: None) -> None:
+    [row] = [
+        row
+        for row in jit_amp.explain(Custom(), (torch.randn(3, 3),)).rows
+        if row.operator == "jit_amp_tests::halved"
+    ]
+    assert row.policy == "lower"
+    assert row.reason == "policy.register says that it runs in the scope's dtype"
