@@ -515,6 +515,8 @@ def check(program: Composed, door: Door) -> Outcome:
         and program.has("no scope at all")
     ):
         return Outcome("PyTorch's", found.kind, "docs/training.md, Checkpoints")
+    if found.kind == "eager raises" and "Inference tensors cannot be saved" in found.detail:
+        return Outcome("PyTorch's", found.kind, "what it made of a scripted part for gradients")
     if door.how.traces and (why := _tracers_loss(found.kind, program, door)):
         return Outcome("PyTorch's", found.kind, why)
     if found.kind == "values" and program.has("no scope at all") and _loses_writes(program):
