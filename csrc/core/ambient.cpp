@@ -85,6 +85,7 @@ void enter_scope(const Setting& setting, std::optional<bool> cache_enabled) {
 }
 
 void exit_scope() {
+  TORCH_CHECK(!entered().empty(), "jit_amp: a scope is left in a thread that has not entered it");
   const Scope& scope = entered().back();
   const c10::DeviceType device = scope.device;
   if (scope.other_dtype) {

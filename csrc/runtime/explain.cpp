@@ -244,8 +244,9 @@ Explained explain(GraphFunction& function, const ObjectPtr& module, const std::v
       nodes = std::move(describer.nodes);
       if (!runs_here) {
         explained.warnings.emplace_back(
-            "nothing was run: the program has operators with a stated policy, or futures of tasks"
-            " that others start");
+            "nothing was run: the program has operators with a stated policy, or a task's future "
+            "that"
+            " comes from an argument, an object's attribute or code that is not in the graph");
         return;
       }
       copies.put_into(context.graph);

@@ -1,8 +1,8 @@
 """What `jit_amp.tune` finds in models of torchvision and timm that overflow in float16.
 
 In each, a layer's weights are multiplied and those of the next layer divided by the same number, so
-that what stands between them is beyond float16's largest number, and the model computes what it did
-before. Each row: the modules that stay in float32, the number of evaluations and the bound for it;
+that what stands between them is beyond float16's largest number. What is compared with is the same
+model in float32. Each row: the modules that stay in float32; the evaluations, and their bound;
 whether any set that leaves fewer modules in float32 holds, where these are few enough to try all;
 the share of autocast's saving that is kept, counted in work as tune does and in time: of frozen
 models, in rounds that are interleaved, medians. Times are in bfloat16 with the same modules in
@@ -277,6 +277,8 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="a file for the rows")
     options = parser.parse_args()
     names = [name for name in CASES if fnmatch.fnmatch(name, options.models)]
+    if not names:
+        parser.error(f"--models: none of {', '.join(CASES)}")
     rows = {}
     for number, name in enumerate(names, 1):
         say(f"[{number}/{len(names)}] {name}")

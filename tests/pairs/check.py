@@ -515,7 +515,8 @@ def check(program: Composed, door: Door) -> Outcome:
         and program.has("no scope at all")
     ):
         return Outcome("PyTorch's", found.kind, "docs/training.md, Checkpoints")
-    if found.kind == "eager raises" and "Inference tensors cannot be saved" in found.detail:
+    saves = found.kind == "eager raises" and "Inference tensors cannot be saved" in found.detail
+    if saves and "torch.jit.script" in program.source:
         return Outcome("PyTorch's", found.kind, "what it made of a scripted part for gradients")
     if door.how.traces and (why := _tracers_loss(found.kind, program, door)):
         return Outcome("PyTorch's", found.kind, why)

@@ -27,10 +27,14 @@ bool any_holds_future(const Values& values) {
                      [](const Value* value) { return holds_future(value->type()); });
 }
 
-// Futures of other tasks come from outside: as an input, an attribute, or what is called.
+// Whether the node has a future that is of no task of this graph's: from an attribute, from what is
+// called, or from where types do not tell of it, such as an argument that is Any.
 bool brings_future(const Node* node) {
-  return (node->kind() == prim::GetAttr || node->kind() == prim::rpc_async || is_call(node)) &&
-         any_holds_future(node->outputs());
+  if (!any_holds_future(node->outputs()) || node->kind() == prim::fork) {
+    return false;
+  }
+  const bool is_made_here = node->inputs().empty() || !node->blocks().empty();
+  return is_call(node) || !(is_made_here || any_holds_future(node->inputs()));
 }
 
 std::vector<Node*> forks_of(Graph& graph) {

@@ -12,7 +12,8 @@
 
 namespace jit_amp {
 
-// Whether all futures that the graph has are those of tasks that it starts itself.
+// Whether all futures that the graph has are seen to be those of tasks that it starts itself: not
+// where one is an input, or comes from an object's attribute or what is called.
 bool can_run_tasks(torch::jit::Graph& graph);
 
 // Returns whether the graph changed.

@@ -206,6 +206,42 @@ def test_a_task_may_be_another_programs() -> None:
         found.float().sum().backward()
 
 
+class TakesAnything(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, given: Any, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.linear(x)
+            if isinstance(given, torch.jit.Future[Tensor]):
+                y = y + torch.jit.wait(given)
+            return y @ x
+
+
+def slow(x: Tensor) -> Tensor:
+    for _ in range(3000):
+        x = (x @ x).sin()
+    return x
+
+
+class GivesATask(nn.Module):
+    def __init__(self, takes: nn.Module) -> None:
+        super().__init__()
+        self.takes = takes
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.takes.forward(torch.jit.fork(slow, x), x)
+
+
+def test_a_future_that_no_type_tells_of_is_waited_for() -> None:
+    """It may not be there yet, and PyTorch then goes on in another thread."""
+    gives = torch.jit.script(GivesATask(jit_amp.script(TakesAnything())))
+    for _ in range(3):
+        assert gives(torch.rand(4, 4, requires_grad=True)).dtype == BF16
+        assert not torch.is_autocast_enabled("cpu")
+
+
 def raises_in_a_task(x: Tensor):
     task = torch.jit.fork(raising, x)
     y = x @ x

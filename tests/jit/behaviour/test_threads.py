@@ -38,12 +38,17 @@ def product(x: Tensor, y: Tensor):
 
 
 class Network(nn.Module):
-    """A scope, none, one that is off, a callee, Python, a fork: a state that leaked would show."""
+    """A scope, none, one that is off, a callee, Python, a fork: a state that leaked would show.
+
+    Its weights need no gradients. Casts of those that do are in eager's cache, which all threads
+    share: with two dtypes at a time eager fails too (docs/training.md).
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.linear, self.other = nn.Linear(4, 4), nn.Linear(4, 4)
         self.on = True
+        self.requires_grad_(False)
 
     @torch.jit.ignore
     def python(self, x: Tensor) -> Tensor:

@@ -25,10 +25,6 @@ def starts(x: Tensor):
     return torch.jit.wait(task) + y
 
 
-def waits(task: torch.jit.Future[Tensor], x: Tensor):
-    return torch.jit.wait(task) + torch.jit.wait(torch.jit.fork(inner, x))
-
-
 def none(x: Tensor):
     return x.cos()
 
