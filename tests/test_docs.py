@@ -30,7 +30,13 @@ TITLE = re.compile(r"# (\w+\.py)\n")
 LINK = re.compile(r"\]\(([^)#:]*)(?:#([^)]*))?\)")
 END_OF_BLOCK = "--- end of a block ---"
 # What a user sees of PyTorch's deprecation of TorchScript; any other warning is an error.
-WARNINGS = ["error", "ignore:`torch.jit.", "ignore:Lite Interpreter is deprecated"]
+WARNINGS = [
+    "error",
+    "ignore:`torch.jit.",
+    "ignore:Lite Interpreter is deprecated",
+    # torch.export.load of torch 2.11 reads what it may not write to.
+    "ignore:The given buffer is not writable",
+]
 
 
 @dataclass

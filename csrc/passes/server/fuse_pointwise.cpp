@@ -256,6 +256,8 @@ class Fuser {
                                          size(-1)};
       Node* list = graph_.insertNode(graph_.createList(c10::IntType::get(), expected));
       all.push_back(equal(insert(aten::size, other), list->output()));
+      Value* pixels = graph_.insert(aten::mul, {expected[2], expected[3]});
+      all.push_back(graph_.insert(aten::ne, {pixels, 1}));
       ask_of(other);
     }
     Value* fits = all[0];

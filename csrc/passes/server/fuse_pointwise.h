@@ -14,8 +14,9 @@
 //
 // Which processor will run the frozen module is not known when it is frozen: it asks
 // `mkldnn::_is_mkldnn_bf16_supported` first, and does what it did before where the answer is no. So
-// it does for an input without a batch, for what is added in another size or dtype, and where
-// anything requires grad: these operators have no derivative.
+// it does for an input without a batch, for what is added in another size or dtype, for what is
+// added to a single pixel, which torch 2.11's oneDNN refuses ("could not create a memory"), and
+// where anything requires grad: these operators have no derivative.
 //
 // What it did before is said otherwise for the sake of oneDNN's own fusion, which users may have
 // switched on. It raises "bad optional access" on arithmetic in a branch that the first call does

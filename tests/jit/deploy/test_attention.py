@@ -155,7 +155,7 @@ def server(model: nn.Module, example: Any) -> Any:
 
 def ran(call: Any, *given: Any) -> set[str]:
     """The operators that a call runs."""
-    with torch.profiler.profile() as profile:
+    with torch.profiler.profile(acc_events=True) as profile:
         call(*given)
     return {event.key for event in profile.key_averages()}
 
