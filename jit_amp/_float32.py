@@ -10,7 +10,6 @@ import ast
 import collections
 import contextlib
 import copy
-import dataclasses
 import functools
 import linecache
 import os
@@ -23,7 +22,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch.overrides import (
+    TorchFunctionMode,
+    _get_current_function_mode_stack,
+    _pop_mode_temporarily,
+)
+
+from jit_amp import _methods
+from jit_amp._values import attributes, is_data
 
 REDUCED = (torch.bfloat16, torch.float16)
 KINDS = ("module", "function", "line")
@@ -54,33 +60,47 @@ def mapped(value: Any, change: Callable[[Tensor], Tensor], anew: bool = False) -
     their subclasses; a container is made anew where something in it is another, or always."""
     if isinstance(value, Tensor):
         return change(value)
-    if isinstance(value, (tuple, list)):
+    if isinstance(value, (tuple, list, collections.deque)):
         made = [mapped(each, change, anew) for each in value]
         if not anew and all(a is b for a, b in zip(made, value, strict=True)):
             return value
-        if isinstance(value, list):
-            copied = copy.copy(value)
-            copied[:] = made
-            return copied
-        return _tuple_like(value, made)
-    if isinstance(value, (dict, collections.UserDict)):
-        items = dict(value)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, (type, nn.Module)):
-        names = [each.name for each in dataclasses.fields(value)]
-        items = {name: getattr(value, name) for name in names if hasattr(value, name)}
-    else:
+        if isinstance(value, tuple):
+            return _tuple_like(value, made)
+        copied = copy.copy(value)
+        copied.clear()
+        copied.extend(made)
+        return copied
+    is_dict = isinstance(value, (dict, collections.UserDict))
+    if not is_dict and not is_data(value):
         return value
-    others = {key: mapped(each, change, anew) for key, each in items.items()}
-    others = {key: each for key, each in others.items() if each is not items[key]}
-    if not anew and not others:
+
+    def changed(given: dict[Any, Any]) -> dict[Any, Any]:
+        made = {key: mapped(each, change, anew) for key, each in given.items()}
+        return {key: each for key, each in made.items() if each is not given[key]}
+
+    items = changed(dict(value)) if is_dict else {}
+    own = changed(attributes(value)) if hasattr(value, "__dict__") or not is_dict else {}
+    if not anew and not items and not own:
         return value
-    other = copy.copy(value)
-    for key, each in others.items():
-        if isinstance(value, (dict, collections.UserDict)):
-            other[key] = each
-        else:
-            object.__setattr__(other, key, each)  # a frozen one's too
+    other = _copied(value)
+    for name, each in own.items():
+        object.__setattr__(other, name, each)  # a frozen one's too
+    for key, each in items.items():
+        other[key] = each
     return other
+
+
+def _copied(value: Any) -> Any:
+    try:
+        return copy.copy(value)
+    except TypeError:  # its constructor takes something else
+        cls: Any = type(value)
+        other = cls.__new__(cls)
+        vars(other).update(vars(value))
+        kind = collections.OrderedDict if isinstance(value, collections.OrderedDict) else dict
+        for key, each in value.items():
+            kind.__setitem__(other, key, each)
+        return other
 
 
 def _tuple_like(value: tuple[Any, ...], made: list[Any]) -> Any:
@@ -121,49 +141,43 @@ def in_float32(function: Callable[..., Any], device_type: str) -> Callable[..., 
     return running_in_float32
 
 
-def _under_autocast(function: Callable[..., Any], parts: Parts) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def running_under_autocast(*args: Any, **kwargs: Any) -> Any:
-        with torch.autocast(parts.device_type, dtype=parts.dtype):
-            return function(*args, **kwargs)
+def _in(contexts: Callable[[], contextlib.AbstractContextManager[Any]]) -> _methods.Wrap:
+    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def running_in_a_context(*args: Any, **kwargs: Any) -> Any:
+            with contexts():
+                return function(*args, **kwargs)
 
-    return running_under_autocast
+        return running_in_a_context
 
-
-@contextlib.contextmanager
-def replaced_forwards(
-    forwards: dict[nn.Module, Callable[..., Any]], name: str = "forward"
-) -> Iterator[None]:
-    """Calls of the modules run these functions; `_call_impl` runs hooks too."""
-    before = {module: vars(module).get(name) for module in forwards}
-    try:
-        for module, forward in forwards.items():
-            vars(module)[name] = forward
-        yield
-    finally:
-        for module, was in before.items():
-            vars(module).pop(name, None)
-            if was is not None:
-                vars(module)[name] = was
+    return wrap
 
 
 @contextlib.contextmanager
 def applied(model: nn.Module, parts: Parts) -> Iterator[None]:
-    """Calls of the model, until this is left, run as the parts say."""
+    """Calls of the model, until this is left, run as the parts say: in every thread, and those of
+    copies that are made meanwhile, too."""
     modules = dict(model.named_modules(remove_duplicate=False))
-    forwards: dict[nn.Module, Callable[..., Any]] = {}
+    forwards: dict[nn.Module, _methods.Wrap] = {}
+    calls: list[_methods.Wrap] = []  # of the model, with its hooks
     lines: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     if parts.kind == "module":
         for name in parts.units:
-            forwards[modules[name]] = in_float32(modules[name].forward, parts.device_type)
+            forwards[modules[name]] = functools.partial(in_float32, device_type=parts.device_type)
     elif parts.units:
-        lines = _Widening(parts)
-    calls: dict[nn.Module, Callable[..., Any]] = {}
+        lines = widening = _Widening(parts)
+        calls.append(_in(lambda: contextlib.nullcontext() if widening.is_on() else widening))
     if parts.around and model not in forwards:
-        forwards[model] = _under_autocast(model.forward, parts)
-        calls[model] = _under_autocast(model._call_impl, parts)  # with its hooks
-    called = replaced_forwards(calls, "_call_impl")
-    with _scopes_watched(), replaced_forwards(forwards), called, lines:
+        calls.append(_in(lambda: torch.autocast(parts.device_type, dtype=parts.dtype)))
+        forwards[model] = calls[-1]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_scopes_watched)
+        stack.enter_context(_methods.changed(forwards))
+        for call in calls:
+            stack.enter_context(_methods.changed({model: call}, "_call_impl"))
+        if parts.kind != "module":
+            stack.enter_context(_modes_unseen)
+        stack.enter_context(lines)
         yield
 
 
@@ -177,6 +191,11 @@ class _Widening(TorchFunctionMode):
         super().__init__()
         self._parts = parts
         self._units = [unit.rpartition(":")[::2] for unit in parts.units]
+        self._wanted: dict[str, frozenset[str]] = {}  # lines or functions, by path
+
+    def is_on(self) -> bool:
+        """Whether this thread is in it."""
+        return self in _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -194,8 +213,11 @@ class _Widening(TorchFunctionMode):
 
     def _stays(self, frame: Any) -> bool:
         for file, line, function in users_frames(frame):
-            wanted = str(line) if self._parts.kind == "line" else function
-            if any(wanted == at and is_file(file, path) for path, at in self._units):
+            if file not in self._wanted:
+                self._wanted[file] = frozenset(
+                    at for path, at in self._units if is_file(file, path)
+                )
+            if (str(line) if self._parts.kind == "line" else function) in self._wanted[file]:
                 return True
         return False
 
@@ -233,7 +255,11 @@ def _function_at(path: str, line: int, name: str) -> str:
 
 
 def is_users(frame: types.FrameType) -> bool:
-    return not frame.f_code.co_filename.startswith((_TORCH, _HERE, "<"))
+    return _is_users(frame.f_code.co_filename)
+
+
+def _is_users(path: str) -> bool:
+    return not path.startswith((_TORCH, _HERE, "<"))
 
 
 @functools.cache
@@ -245,17 +271,17 @@ def shown_file(path: str) -> str:
 
 
 def is_file(path: str, shown: str) -> bool:
-    """Whether a file is the one that `shown_file` gave that name to."""
-    return path == shown or path.endswith(os.sep + shown)
+    """Whether a file is the one that `shown_file` gave that name to, here or elsewhere."""
+    return shown_file(path) == shown or (path.endswith(os.sep + shown) and path == path_of(shown))
 
 
 def path_of(shown: str) -> str:
-    """The path of a file by the name that `shown_file` gave it; the name, where none is known."""
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if isinstance(file, str) and is_file(file, shown):
-            return file
-    return shown
+    """The path of a file by the name that `shown_file` gave it, of one that ends so if it gave it
+    elsewhere; the name, where none is known."""
+    known = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    files = [file for file in known if isinstance(file, str) and _is_users(file)]
+    ends_so = [file for file in files if file.endswith(os.sep + shown)]
+    return next((file for file in files if shown_file(file) == shown), (*ends_so, shown)[0])
 
 
 def lines_of(unit: str, kind: str) -> tuple[str, int, int]:
@@ -265,11 +291,12 @@ def lines_of(unit: str, kind: str) -> tuple[str, int, int]:
         ValueError: there is no such function.
     """
     file, _, name = unit.rpartition(":")
+    path = path_of(file)
     if kind == "line":
-        return file, int(name), int(name)
-    for found, node in functions("".join(linecache.getlines(path_of(file)))):
+        return path, int(name), int(name)
+    for found, node in functions("".join(linecache.getlines(path))):
         if found == name:
-            return file, node.lineno, node.end_lineno or node.lineno
+            return path, node.lineno, node.end_lineno or node.lineno
     raise ValueError(f"precision: {file} has no function {name!r}")
 
 
@@ -300,28 +327,31 @@ def functions(source: str) -> Iterator[tuple[str, ast.FunctionDef]]:
 _NAMED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
+class _Replaced:
+    """A function of PyTorch's, replaced while any thread is in it."""
+
+    def __init__(self, module: Any, name: str, made: Callable[[Any], Any]) -> None:
+        self._module, self._name, self._made = module, name, made
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._original: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._threads += 1
+            if self._threads == 1:
+                self._original = getattr(self._module, self._name)
+                vars(self._module)[self._name] = self._made(self._original)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._threads -= 1
+            if self._threads == 0:
+                vars(self._module)[self._name] = self._original
+
+
 # torch.autocast calls this function when it is entered, and then everything is set already.
 _ENTERS = torch.amp.autocast_mode.autocast.__enter__.__code__
-_lock = threading.Lock()
-_watchers = 0
-_original: Any = None
-
-
-@contextlib.contextmanager
-def _scopes_watched() -> Iterator[None]:
-    global _watchers, _original
-    with _lock:
-        _watchers += 1
-        if _watchers == 1:
-            _original = torch.autocast_increment_nesting
-            vars(torch)["autocast_increment_nesting"] = _entered(_original)
-    try:
-        yield
-    finally:
-        with _lock:
-            _watchers -= 1
-            if _watchers == 0:
-                vars(torch)["autocast_increment_nesting"] = _original
 
 
 def _entered(original: Any) -> Any:
@@ -341,12 +371,30 @@ def _entered(original: Any) -> Any:
     return autocast_increment_nesting
 
 
+def _overridden(original: Any) -> Any:
+    @functools.wraps(original)
+    def has_torch_function(tensors: Any) -> bool:
+        modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+        with contextlib.ExitStack() as stack:
+            for _ in modes if all(isinstance(each, _Widening) for each in modes) else ():
+                stack.enter_context(_pop_mode_temporarily())
+            return bool(original(tensors))
+
+    return has_torch_function
+
+
+_scopes_watched = _Replaced(torch, "autocast_increment_nesting", _entered)
+# nn.MultiheadAttention and nn.TransformerEncoder take another way where a mode is on
+# (torch/nn/modules/activation.py, transformer.py).
+_modes_unseen = _Replaced(torch.overrides, "has_torch_function", _overridden)
+
+
 @contextlib.contextmanager
 def scopes_noted(note: Callable[[torch.autocast], None]) -> Iterator[None]:
     """Calls `note` with each scope that this thread enters enabled."""
     _this_thread.on_scope = note
     try:
-        with _scopes_watched():
+        with _scopes_watched:
             yield
     finally:
         _this_thread.on_scope = None

@@ -6,13 +6,19 @@ holds, only what cannot be changed counts.
 
 from __future__ import annotations
 
+import contextlib
+import dis
 import functools
 import hashlib
+import sys
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from jit_amp import _float32
 
 _PLAIN = (int, float, complex, str, bytes, torch.dtype, torch.device)
 
@@ -35,6 +41,42 @@ def of_model(model: nn.Module) -> str:
         code = "" if is_torch else of_code(cls.forward)
         made.append([name, cls.__qualname__, code, _plain(own, ())])
     return _hash(made)
+
+
+@contextlib.contextmanager
+def codes_noted(noted: dict[str, str], with_lines: bool) -> Iterator[None]:
+    """Notes the code of the functions that this thread calls, and the numbers and texts of their
+    modules that it reads, by file and name; PyTorch's aside."""
+    before, seen = sys.getprofile(), dict[types.CodeType, dict[str, Any]]()
+
+    def note(frame: types.FrameType, event: Any, argument: Any) -> None:
+        if event == "call" and _float32.is_users(frame):
+            seen.setdefault(frame.f_code, frame.f_globals)
+        if before:
+            before(frame, event, argument)
+
+    sys.setprofile(note)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+    counters = {
+        (id(names), each.argval)
+        for code, names in seen.items()
+        for each in dis.get_instructions(code)
+        if each.opname == "STORE_GLOBAL"
+    }
+    for code, names in seen.items():
+        constants = {
+            name: names[name]
+            for name in code.co_names
+            if isinstance(names.get(name), (*_PLAIN, tuple)) and (id(names), name) not in counters
+        }
+        name = getattr(code, "co_qualname", code.co_name)
+        place = f"{_float32.shown_file(code.co_filename)}:{name}"
+        at = code.co_firstlineno if with_lines else ""
+        own = [at, _of_code_object(code), _plain(constants, ())]
+        noted[place] = _hash([noted.get(place, ""), own])
 
 
 def of_code(function: Any) -> str:

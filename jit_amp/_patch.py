@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import inspect
+import keyword
 import linecache
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -44,7 +45,7 @@ def of(precision: Precision, model: nn.Module) -> str:
         by_file.setdefault(file, []).append(name)
     for file, names in by_file.items():
         lines = lines_of(_float32.path_of(file))
-        known = [each for each in precision.lines if _float32.is_file(each.file, file)]
+        known = [each for each in precision.lines if each.file == file]
         if precision.kind == "line":
             _wrap(precision.device_type, file, [int(name) for name in names], lines, known)
         else:
@@ -63,8 +64,19 @@ def of(precision: Precision, model: nn.Module) -> str:
 def _diff(path: str, lines: list[str]) -> str:
     relative = os.path.relpath(path)
     shown = path if relative.startswith(os.pardir) else relative
-    text = difflib.unified_diff(linecache.getlines(path), lines, shown, shown)
-    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline\n" for line in text)
+    before = linecache.getlines(path)
+    with open(path, "rb") as file:
+        content = file.read()
+    if not content.endswith(b"\n"):  # which `getlines` adds
+        lines = [*lines[:-1], lines[-1].rstrip("\n")] if lines[-1] == before[-1] else lines
+        before = [*before[:-1], before[-1].rstrip("\n")]
+    ending = "\r\n" if b"\r\n" in content else "\n"
+    head, *text = difflib.unified_diff(before, lines, shown, shown)
+    made = [head, text.pop(0)]
+    for line in text:
+        whole = line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+        made.append(whole if line.startswith("@") else whole.replace("\n", ending, 1))
+    return "".join(made)
 
 
 def _ignore_in_init(
@@ -113,10 +125,16 @@ def _written(model: str, path: str, root: nn.Module) -> str:
     """A submodule as one writes it: ``self.blocks[2].attention``."""
     written, owner = model, root
     for part in path.split(".") if path else []:
-        indexed = part.isdigit() and hasattr(owner, "__getitem__")
-        keyed = isinstance(owner, nn.ModuleDict) or not part.isidentifier()
-        written += f"[{part}]" if indexed else f"[{part!r}]" if keyed else f".{part}"
-        owner = getattr(owner, part)
+        counted = [str(i) for i in range(len(owner._modules))]
+        if isinstance(owner, nn.ModuleDict):
+            written += f"[{part!r}]"
+        elif isinstance(owner, (nn.ModuleList, nn.Sequential)) and [*owner._modules] == counted:
+            written += f"[{part}]"
+        elif part.isidentifier() and not keyword.iskeyword(part):
+            written += f".{part}"
+        else:
+            written += f".get_submodule({part!r})"
+        owner = owner.get_submodule(part)
     return written
 
 
@@ -204,9 +222,10 @@ def _wrap(
             for line in range(node.lineno + 1, (node.end_lineno or 0) + 1)
         }
         indent = _indent(lines[first - 1])
+        deeper = "\t" if indent.endswith("\t") else "    "
         for line in range(first, last + 1):
             if line not in in_texts and lines[line - 1].strip():
-                lines[line - 1] = f"    {lines[line - 1]}"
+                lines[line - 1] = f"{deeper}{lines[line - 1]}"
         scope = f'{indent}with torch.autocast("{device_type}", enabled=False):\n'
         lines.insert(first - 1, scope)
     _import(lines, "torch", min(each.lineno for each in statements))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import linecache
 import math
 import os
 from dataclasses import dataclass
@@ -61,6 +62,7 @@ class Line:
     stays: bool  # in float32, for some of these
     names: tuple[str, ...] = ()  # expressions that are in the reduced dtype there
     hidden: tuple[str, ...] = ()  # those that may hold such, and are no tensors
+    text: str = ""  # of the line, when it was tuned
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,25 @@ class Precision:
                 raise ValueError(
                     f"precision: {type(model).__name__} has no submodule {missing[0]!r}; it was"
                     f" found for {self.name}"
+                )
+
+        self._check_sources()
+
+    def _check_sources(self) -> None:
+        """Lines and functions are those that they were, where their files are known here."""
+        texts = {f"{each.file}:{each.line}": each.text for each in self.lines}
+        for unit in self.units if self.kind != "module" else ():
+            name = unit.rpartition(":")[0]
+            path = _float32.path_of(name)
+            linecache.checkcache(path)
+            if not linecache.getlines(path):
+                continue
+            _, line, _ = _float32.lines_of(unit, self.kind)
+            now, tuned = linecache.getline(path, line).strip(), texts.get(unit, "")
+            if self.kind == "line" and tuned and now != tuned:
+                raise ValueError(
+                    f"precision: {unit} was `{tuned}` when it was tuned, and is `{now}`: its file"
+                    " has changed, tune again"
                 )
 
     def kept_in_script(self) -> list[tuple[str, list[tuple[str, int, int]]]]:

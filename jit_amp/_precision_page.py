@@ -97,8 +97,10 @@ def _bars(p: Precision) -> list[dict[str, Any]]:
 def _files(p: Precision) -> list[dict[str, Any]]:
     by_file: dict[str, dict[int, Any]] = defaultdict(dict)
     for each in p.lines:
-        if linecache.getline(each.file, each.line):
-            by_file[each.file][each.line] = each
+        path = _float32.path_of(each.file)
+        now = linecache.getline(path, each.line).strip()
+        if now and now == (each.text or now):
+            by_file[path][each.line] = each
     made = []
     for path in sorted(by_file, key=lambda each: ("site-packages" in each, each)):
         known = by_file[path]

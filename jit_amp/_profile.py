@@ -19,12 +19,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import enable_reentrant_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from jit_amp import _float32
+from jit_amp import _float32, _methods
 from jit_amp._reads import Read, forget, note
 
 OFTEN = 16  # calls of an operator on one line, after which it is looked at ever more seldom
@@ -67,6 +68,9 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.parts: dict[str, Part] = {}
         self._kind, self._device_type, self._dtype = kind, device_type, dtype
+        is_third = device_type == torch._C._get_privateuse1_backend_name()
+        device = "PrivateUse1" if is_third else device_type.upper()
+        self._key = f"Autocast{device}"  # a dispatch key of PyTorch's
         self._exact: Any = WeakTensorKeyDictionary()  # a tensor, and what it is in float32
         self._stack: list[str] = []
         self._works: list[float] = []
@@ -78,11 +82,12 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
     @contextlib.contextmanager
     def watching(self, model: nn.Module) -> Iterator[None]:
         forwards = {
-            module: self._watched(module.forward, name) for name, module in model.named_modules()
+            module: functools.partial(self._watched, name=name)
+            for name, module in model.named_modules()
         }
         forget()
         scopes = _float32.scopes_noted(self.note_scope)
-        with _float32.replaced_forwards(forwards), scopes, self:
+        with _methods.changed(forwards), scopes, self:
             yield
         for part in self.parts.values():
             part.works, part.reads = self._works, self._reads
@@ -145,21 +150,38 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
         tensors = [each for each in tree_flatten((args, kwargs))[0] if isinstance(each, Tensor)]
         reduced = any(each.dtype is self._dtype for each in tensors)
         reduced |= kwargs.get("dtype") is self._dtype
+        result = None
         if not self._stack or not (reduced or any(each in self._exact for each in tensors)):
-            return func(*args, **kwargs)
+            result = self._run_with_autocast(func, args, kwargs)
+            if not self._stack or not self._is_reduced(result):
+                return result
         with torch.autocast(self._device_type, enabled=False):
             exact = self._run_exactly(func, args, kwargs)
             try:
-                result = func(*args, **kwargs)
+                result = func(*args, **kwargs) if result is None else result
             except RuntimeError:  # there is no such operator in this dtype
                 if exact is None:
                     raise
                 result = tree_map_only(Tensor, self._narrowed, exact)
-            is_reduced = any(
-                isinstance(each, Tensor) and each.dtype is self._dtype
-                for each in tree_flatten(result)[0]
-            )
-            return self._compared(func, args, kwargs, result, exact, is_reduced)
+            return self._compared(func, args, kwargs, result, exact, self._is_reduced(result))
+
+    def _is_reduced(self, result: Any) -> bool:
+        leaves = tree_flatten(result)[0]
+        return any(isinstance(each, Tensor) and each.dtype is self._dtype for each in leaves)
+
+    def _run_with_autocast(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """As outside a mode: what the operator itself calls, as that of a whole
+        nn.TransformerEncoderLayer does, is autocast there."""
+        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), self._key):
+            return func(*args, **kwargs)
+        with enable_reentrant_dispatch():
+            is_enabled = torch.is_autocast_enabled(self._device_type)
+        before = torch.is_autocast_enabled(self._device_type)  # never in a mode
+        torch.set_autocast_enabled(self._device_type, is_enabled)
+        try:
+            return func(*args, **kwargs)
+        finally:
+            torch.set_autocast_enabled(self._device_type, before)
 
     def _run_exactly(self, func: Any, args: Any, kwargs: Any) -> Any:
         if torch.Tag.nondeterministic_seeded in func.tags:
@@ -205,7 +227,7 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
         wanted = tree_flatten(exact)[0]
         changes = not func._schema.is_mutable and not func.is_view
         for i, (a, b) in enumerate(zip(results, wanted, strict=False)):
-            if not (isinstance(a, Tensor) and isinstance(b, Tensor) and a.is_floating_point()):
+            if not (_is_dense(a) and _is_dense(b) and a.is_floating_point()):
                 continue
             if a.shape != b.shape or not b.is_floating_point() or not a.numel():
                 continue
@@ -283,6 +305,14 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
         error = apart / scale if scale else 0.0
         if error > part.error:
             part.error, part.worst, part.place = error, name, place
+
+
+def _is_dense(value: Any) -> bool:
+    return (
+        isinstance(value, Tensor)
+        and value.layout is torch.strided
+        and not (value.is_nested or value.is_quantized)
+    )
 
 
 def _work(func: Any, args: Any, kwargs: Any, result: Any) -> float:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import functools
 import inspect
 import json
+import linecache
 import math
 import os
 import sys
@@ -18,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from jit_amp import _check, _float32, _identity, _kept, _profile, _state
+from jit_amp import _check, _float32, _identity, _kept, _methods, _profile, _state
 from jit_amp._copies import fresh
 from jit_amp._precision import Kept, Line, Measured, Precision, Sensitivity, shown
 from jit_amp._reads import Read
@@ -27,6 +29,7 @@ from jit_amp._values import as_json, leaves
 
 TOLERANCES = {torch.float16: 0.01, torch.bfloat16: 0.05}
 RELATIVE = "largest relative error"
+_COMPARED = (int, float, complex, str, bytes, type(None), enum.Enum, torch.dtype, torch.device)
 
 
 @_kept.onednn()
@@ -153,7 +156,8 @@ class _Run:
         self.model, self.dtype, self.device_type = model, dtype, device_type
         self.kind, self.budget, self.seed = kind, budget, seed
         self.begin = time.monotonic()
-        self.metric: Callable[..., Any] = relative_error if metric is None else metric
+        self.metric: Callable[..., Any] = _difference if metric is None else metric
+        self.kept = _copied if metric else _leaves  # of the outputs in float32
         self.metric_name = RELATIVE if metric is None else _name_of(metric)
         self.of_model = metric is not None and _arguments(metric) == 1
         self.batches = _batches(model, data)
@@ -168,7 +172,8 @@ class _Run:
         self.units: dict[str, Unit] = {}
         self.total = 0.0
         self.progress = Progress(budget)
-        self.file = _File(resume, self._fingerprint) if resume is not None else None
+        self.codes: dict[str, str] = {}  # of functions that ran in float32
+        self.file = _File(resume) if resume is not None else None
 
     def _fingerprint(self) -> dict[str, Any]:
         """What the measurements are of."""
@@ -184,9 +189,16 @@ class _Run:
             "device_type": self.device_type,
             "metric": f"{self.metric_name} {_identity.of_code(self.metric)}",
             "units": self.kind,
-            "training": self.model.training,
+            "training": [each.training for each in self.model.modules()],
             "seed": self.seed,
+            "code": self.codes,
+            "output in float32": self.value if self.of_model else _sizes(self.references),
         }
+
+    def _codes_noted(self) -> contextlib.AbstractContextManager[None]:
+        if not self.file:
+            return contextlib.nullcontext()
+        return _identity.codes_noted(self.codes, self.kind == "line")
 
     # Running the model.
 
@@ -203,7 +215,7 @@ class _Run:
     def _outputs(self) -> list[Any]:
         try:
             with self._undone(), self._recording():
-                return [_copied(batch.given_to(self.model)) for batch in self.batches]
+                return [self.kept(batch.given_to(self.model)) for batch in self.batches]
         except RuntimeError as error:
             if self.records or not torch.is_grad_enabled() or _NO_GRAPH not in str(error):
                 raise
@@ -283,7 +295,8 @@ class _Run:
         scopes: list[torch.autocast] = []
         calls: list[None] = []
         noting = _noting_calls(self.model, calls)
-        with _float32.scopes_noted(scopes.append), self._undone(), noting, self._in_float32():
+        scoped = _float32.scopes_noted(scopes.append)
+        with scoped, self._undone(), noting, self._in_float32(), self._codes_noted():
             if self.of_model:
                 self.value = _number(self.metric_name, self.metric(self.model))
                 self.evaluations += 1
@@ -307,7 +320,10 @@ class _Run:
             raise ValueError(f"{self.metric_name}: {self.value} in float32")
         if tolerance is None:
             tolerance = 0.01 * abs(self.value) if self.of_model else TOLERANCES[self.dtype]
-        value = self._measure(self._in_float32())
+        with self._codes_noted():
+            value = self._measure(self._in_float32())
+        if self.file:
+            self.file.begin(self._fingerprint())
         error = _distance(value, self.value) if self.of_model else value
         self.evaluations += 1
         if not error <= tolerance:
@@ -426,7 +442,15 @@ class _Run:
                 names[part.name] = None
                 found[file, line] = names, stays or number in staying
         return tuple(
-            Line(file, line, tuple(names), stays, tuple(read.reduced), tuple(read.hidden))
+            Line(
+                _float32.shown_file(file),
+                line,
+                tuple(names),
+                stays,
+                tuple(read.reduced),
+                tuple(read.hidden),
+                linecache.getline(file, line).strip(),
+            )
             for (file, line), (names, stays) in sorted(found.items())
             for read in [self.reads.get((file, line), Read())]
         )
@@ -505,18 +529,54 @@ def _number(name: str, value: Any) -> float:
 def relative_error(outputs: Any, reference: Any) -> float:
     """The largest difference of any output, relative to its largest value; infinite where one is
     not finite and the other is, or where something else differs. Of integers and booleans, the
-    share that differs."""
-    made, wanted = list(leaves(outputs)), list(leaves(reference))
-    if [path for path, _ in made] != [path for path, _ in wanted]:
+    share that differs.
+
+    Raises:
+        ValueError: there is no number in the outputs, or something that cannot be compared.
+    """
+    return _difference(outputs, _leaves(reference))
+
+
+def _leaves(outputs: Any) -> list[tuple[str, Any]]:
+    """What is in outputs, of tensors that nobody writes to."""
+    found = [(path, _compared(path, each)) for path, each in leaves(outputs, "outputs")]
+    if not any(isinstance(each, (Tensor, int, float, complex)) for _, each in found):
+        raise ValueError(
+            f"metric: the default one compares tensors and numbers, and there is none in"
+            f" {_check.shown(outputs)}, which the model gives: give metric="
+        )
+    return found
+
+
+def _compared(path: str, value: Any) -> Any:
+    if isinstance(value, Tensor):
+        if value.is_nested:
+            value = torch.cat([each.flatten() for each in value.unbind()])
+        value = value.to_dense() if value.layout is not torch.strided else value
+        return (value.dequantize() if value.is_quantized else value).detach().clone()
+    if isinstance(value, _COMPARED):
+        return value
+    if hasattr(value, "__array__"):  # NumPy's
+        with contextlib.suppress(TypeError):
+            return torch.as_tensor(value).clone()
+    raise ValueError(
+        f"metric: the default one cannot look into {path}, a {type(value).__qualname__}: give"
+        " metric=, a function of the outputs and of what they are in float32"
+    )
+
+
+def _difference(outputs: Any, reference: list[tuple[str, Any]]) -> float:
+    made = _leaves(outputs)
+    if [path for path, _ in made] != [path for path, _ in reference]:
         return math.inf
-    return _worst([_apart(a, b) for (_, a), (_, b) in zip(made, wanted, strict=True)])
+    return _worst([_apart(a, b) for (_, a), (_, b) in zip(made, reference, strict=True)])
 
 
 def _apart(a: Any, b: Any) -> float:
     if isinstance(a, (int, float, complex)) and isinstance(b, (int, float, complex)):
         a, b = torch.tensor(a), torch.tensor(b)
     if not isinstance(a, Tensor) or not isinstance(b, Tensor):
-        return 0.0 if type(a) is type(b) and (a is b or not isinstance(a, str) or a == b) else 1.0
+        return 0.0 if type(a) is type(b) and a == b else 1.0
     if a.shape != b.shape:
         return math.inf
     if not a.numel():
@@ -535,14 +595,15 @@ def _apart(a: Any, b: Any) -> float:
 
 
 def _noting_calls(model: nn.Module, calls: list[None]) -> contextlib.AbstractContextManager[None]:
-    forward = model.forward
+    def noted(forward: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(forward)
+        def running_noted(*args: Any, **kwargs: Any) -> Any:
+            calls.append(None)
+            return forward(*args, **kwargs)
 
-    @functools.wraps(forward)
-    def running_noted(*args: Any, **kwargs: Any) -> Any:
-        calls.append(None)
-        return forward(*args, **kwargs)
+        return running_noted
 
-    return _float32.replaced_forwards({model: running_noted})
+    return _methods.changed({model: noted})
 
 
 def _copied(outputs: Any) -> Any:
@@ -564,24 +625,28 @@ _NO_GRAPH = "does not require grad"  # what autograd says where nothing is recor
 class _File:
     """What was measured, on disk: written after each evaluation."""
 
-    def __init__(
-        self, path: str | os.PathLike[str], fingerprint: Callable[[], dict[str, Any]]
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
-        self._of = json.loads(as_json(fingerprint()))
         self._errors: dict[tuple[str, ...], float] = {}
+        self._before: dict[str, Any] | None = None  # what was measured there
         if not self._path.exists():
-            self._write()
             return
         try:
             held = json.loads(self._path.read_text(encoding="utf-8"))
-            of, measured = held["of"], held["measured"]
+            self._before, measured = held["of"] | {}, held["measured"]
             self._errors = {tuple(units): float(error) for units, error in measured}
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"resume: {path} is no file of jit_amp.tune's") from error
-        if of != self._of:
-            differing = next(key for key in self._of if of.get(key) != self._of[key])
-            raise ValueError(f"resume: {path} was measured with another {differing}")
+
+    def begin(self, of: dict[str, Any]) -> None:
+        """Goes on with what was measured, if it was of the same."""
+        self._of = json.loads(as_json(of))
+        if self._before is None:
+            self._write()
+            return
+        for key, value in self._of.items():
+            if not _is_same(self._before.get(key), value):
+                raise ValueError(f"resume: {self._path} was measured with another {key}")
 
     def known(self, key: tuple[str, ...]) -> float | None:
         return self._errors.get(key)
@@ -595,6 +660,23 @@ class _File:
         partial = self._path.with_name(self._path.name + ".part")
         partial.write_text(text, encoding="utf-8")
         partial.replace(self._path)
+
+
+def _sizes(outputs: Any) -> list[float]:
+    """Of each tensor the sum of what it holds without signs."""
+    found = [each for _, each in leaves(outputs) if isinstance(each, Tensor)]
+    return [float(each.detach().abs().double().nan_to_num(0.0, 0.0, 0.0).sum()) for each in found]
+
+
+def _is_same(before: Any, now: Any) -> bool:
+    """Of code, that of the functions that ran both times; of numbers, nearly."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        return all(before[key] == now[key] for key in before.keys() & now.keys())
+    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        return all(_is_same(a, b) for a, b in zip(before, now, strict=True))
+    if isinstance(before, float) and isinstance(now, float):
+        return math.isclose(before, now, rel_tol=1e-3)
+    return bool(before == now)
 
 
 class Progress:

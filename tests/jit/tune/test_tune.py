@@ -5,13 +5,18 @@ from __future__ import annotations
 import collections
 import copy
 import dataclasses
+import enum
+import importlib.util
 import itertools
 import json
+import linecache
 import math
 import random
+import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 import pytest
@@ -591,3 +596,193 @@ def test_a_file_of_other_code(tmp_path: Path) -> None:
         ValueError, match="was measured with another code or attribute of the model"
     ):
         tuned(Squared(299.0), metric(1.0))
+
+
+class Points(NamedTuple):
+    places: Tensor
+    number: int
+
+
+@dataclasses.dataclass
+class Found:
+    scores: Tensor
+    more: Any = None
+
+
+class Kind(enum.Enum):
+    ONE = 1
+
+
+def held_by_attributes(y: Tensor) -> Any:
+    return types.SimpleNamespace(logits=y, name="a")
+
+
+WAYS: dict[str, Callable[[Tensor], Any]] = {
+    "data class": Found,
+    "data class in a data class": lambda y: Found(torch.ones(1), Found(y)),
+    "namespace": held_by_attributes,
+    "deque": lambda y: collections.deque([y]),
+    "mapping proxy": lambda y: types.MappingProxyType({"y": y}),
+    "UserDict": lambda y: collections.UserDict({"y": y}),
+    "named tuple": lambda y: Points(y, 1),
+    "NumPy": lambda y: y.float().numpy(),
+    "a number of NumPy's": lambda y: y.float().max().numpy()[()],
+    "sparse": lambda y: y.float().to_sparse(),
+    "nested": lambda y: torch.nested.nested_tensor([y, y[:1]]),
+    "quantized": lambda y: torch.quantize_per_tensor(y.float(), 1.0, 0, torch.qint32),
+    "beside texts and enums": lambda y: {"y": y, "kind": Kind.ONE, "name": "a", "none": None},
+}
+
+
+@pytest.mark.parametrize("made", WAYS.values(), ids=WAYS)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype")
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")  # deprecated
+def test_the_default_metric_looks_into_outputs(made: Callable[[Tensor], Any]) -> None:
+    class Model(Squared):
+        def forward(self, x: Tensor):
+            return made(super().forward(x)["y"])
+
+    found = jit_amp.tune(Model(), (X[0],), dtype=F16, tolerance=0.01)
+    assert found.units == ("",) and found.error_plain > 0.01
+
+
+NONE: dict[str, tuple[Callable[[Tensor], Any], str]] = {
+    "generator": (lambda y: (each for each in [y]), "cannot look into outputs, a generator"),
+    "set": (lambda y: {"made": {y}}, r"cannot look into outputs\['made'\], a set"),
+    "object": (lambda y: Holder(), "cannot look into outputs, a Holder"),
+    "nothing": (lambda y: None, "there is none in None"),
+    "texts": (lambda y: ["a", "b"], "compares tensors and numbers, and there is none in"),
+}
+
+
+@pytest.mark.parametrize(("made", "text"), NONE.values(), ids=NONE)
+def test_what_the_default_metric_cannot_look_into(made: Any, text: str) -> None:
+    class Model(Squared):
+        def forward(self, x: Tensor):
+            return made(super().forward(x)["y"])
+
+    with pytest.raises(ValueError, match=text) as raised:
+        jit_amp.tune(Model(), (X[0],), dtype=F16)
+    assert "give metric=" in str(raised.value)
+    jit_amp.tune(Model(), (X[0],), dtype=F16, metric=lambda a, b: 0.0)
+
+
+HELPERS = """
+import torch
+from torch import nn
+
+SCALE = 300.0
+
+def scaled(x):
+    return x * SCALE
+
+class Inner(nn.Module):
+    def forward(self, x):
+        return self.scaled(x)
+
+    def scaled(self, x):
+        y = scaled(x)
+        return (y @ y.transpose(-2, -1)) / SCALE**2
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.dropout = Inner(), nn.Dropout(0.5)
+
+    def forward(self, x):
+        return self.dropout(self.inner(x))
+"""
+
+CHANGES: dict[str, tuple[str, Callable[[str], str]]] = {
+    "a helper": ("code", lambda text: text.replace("x * SCALE", "SCALE * x * 1")),
+    "a number of its module": ("code", lambda text: text.replace("= 300.0", "= 3.0")),
+    "what it gives": ("code", lambda text: text.replace("SCALE**2", "(SCALE * SCALE * 2)")),
+}
+
+
+def net_of(text: str, path: Path) -> Any:
+    """A model of a file with this text."""
+    (path / "helpers_of_resume.py").write_text(text)
+    spec = importlib.util.spec_from_file_location(
+        "helpers_of_resume", path / "helpers_of_resume.py"
+    )
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    linecache.checkcache()
+    sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
+    spec.loader.exec_module(module)
+    sys.dont_write_bytecode = before
+    return module.Net().eval()
+
+
+@pytest.mark.parametrize(("name", "change"), CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("units", ["module", "line"])
+def test_a_file_of_other_helpers(
+    units: str, name: str, change: Callable[[str], str], tmp_path: Path
+) -> None:
+    def tuned(net: nn.Module) -> Any:
+        file = tmp_path / "measured.json"
+        return jit_amp.tune(net, (X,), dtype=F16, tolerance=0.01, units=units, resume=file)
+
+    first = tuned(net_of(HELPERS, tmp_path))
+    assert first.units and tuned(net_of(HELPERS, tmp_path)) == first
+    with pytest.raises(ValueError, match=f"was measured with another {name}"):
+        tuned(net_of(change(HELPERS), tmp_path))
+    with pytest.raises(ValueError, match="was measured with another training"):
+        net = net_of(HELPERS, tmp_path)
+        net.inner.train()
+        tuned(net)
+
+
+def test_a_file_whose_lines_have_moved(tmp_path: Path) -> None:
+    def tuned(text: str, units: str) -> Any:
+        file = tmp_path / f"{units}.json"
+        net = net_of(text, tmp_path)
+        return jit_amp.tune(net, (X,), dtype=F16, tolerance=0.01, units=units, resume=file)
+
+    for units in "function", "line":
+        first = tuned(HELPERS, units)
+        assert first.units == tuned(HELPERS, units).units
+        if units == "function":
+            assert tuned("\n" + HELPERS, units).units == first.units
+        else:
+            with pytest.raises(ValueError, match="was measured with another code"):
+                tuned("\n" + HELPERS, units)
+
+
+@pytest.mark.parametrize("held", ['{"of": [], "measured": []}', '{"of": {}}', "[]", "{"])
+def test_a_file_that_tune_has_not_written(held: str, model: nn.Module, tmp_path: Path) -> None:
+    file = tmp_path / "measured.json"
+    file.write_text(held)
+    with pytest.raises(ValueError, match=r"is no file of jit_amp\.tune's"):
+        jit_amp.tune(model, (X,), dtype=F16, resume=file)
+
+
+class WithALayer(nn.Module):
+    """Without gradients PyTorch runs the layer as one operator, unless a mode is on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.out = nn.Linear(16, 4)
+
+    def head(self, h: Tensor):
+        return self.out(h * 20000.0) / 20000.0
+
+    def forward(self, x: Tensor):
+        h = self.layer(x)
+        return self.head(h)
+
+
+@pytest.mark.parametrize("units", ["line", "function"])
+def test_what_is_measured_is_what_all_ways_do(units: str) -> None:
+    net, x = WithALayer().eval(), torch.rand(2, 5, 16)
+    found = jit_amp.tune(net, (x,), dtype=F16, units=units, tolerance=5e-4)
+    assert found.units
+    with torch.no_grad():
+        reference, expected = net(x), found.apply(net)(x)
+        assert _tune.relative_error(expected, reference) == pytest.approx(found.error, abs=1e-7)
+        scripted = jit_amp.script(net, precision=found)
+        for _ in range(3):
+            assert_same(scripted(x), expected, "scripted")
+        assert_same(jit_amp.trace(net, (x,), precision=found)(x), expected, "traced")
