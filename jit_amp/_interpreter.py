@@ -279,6 +279,15 @@ class Interpreter:
 
     _aten_backward = _aten_grad
 
+    def _prim_PythonOp(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        node: Any = step.node
+
+        def run(*_: Any) -> NoReturn:
+            reason = ", which is Python that TorchScript does not compile (@torch.jit.ignore)"
+            self._refuse(step, 505, [f"{node.pyname()}()", reason])
+
+        return run
+
     def _prim_ModuleContainerIndex(self, step: Step, _: list[Code]) -> Callable[..., Any]:
         """Which module is chosen is known by then, and what its method is has not been compiled."""
         return self._unknown(step)

@@ -180,6 +180,11 @@ def _round(x: Any, digits: int | None = None) -> Any:
     return float(round(x)) if digits is None else round(x, digits)
 
 
+def _percent_format(text: str, *values: Any) -> str:
+    given = values[0] if len(values) == 1 and isinstance(values[0], tuple) else values
+    return text % tuple(map(fixed, given))
+
+
 def _getitem(container: Any, index: Any) -> Any:
     plain = isinstance(container, (dict, str))
     return container[fixed(index) if plain else operator.index(index)]
@@ -451,7 +456,7 @@ PLAIN: dict[str, Callable[..., Any]] = {
     "prim::rangelist": lambda n: list(range(n)),
     "aten::str": lambda value: str(fixed(value)),
     "aten::format": lambda text, *values: text.format(*map(fixed, values)),
-    "aten::percentFormat": lambda text, *values: text % tuple(map(fixed, values)),
+    "aten::percentFormat": _percent_format,
     "aten::device": _device,
     # Lists, dictionaries and texts.
     "aten::len": len,

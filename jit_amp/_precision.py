@@ -106,8 +106,9 @@ class Precision:
 
         Use what is returned as a context, in which every call of the model runs so; or call it in
         place of the model. Afterwards the model is as it was. Gradients, hooks, ``state_dict`` and
-        the optimizer's parameters are the model's own. Calls of a model that has no scopes run
-        under ``torch.autocast(device_type, dtype)``.
+        the optimizer's parameters are the model's own. Other threads run it so too, and deep
+        copies that are made in the context, for as long; what is pickled is a plain model. Calls
+        of a model that has no scopes run under ``torch.autocast(device_type, dtype)``.
 
         Args:
             model: a module with these units. Not one that was scripted: give those
@@ -115,7 +116,8 @@ class Precision:
 
         Raises:
             TypeError: ``model`` is no module, or was scripted.
-            ValueError: it has no submodule of such a name.
+            ValueError: it has no submodule of such a name, or a source file no such function; or a
+                line is another one than when it was tuned.
         """
         _check.module("Precision.apply", model)
         if isinstance(model, torch.jit.ScriptModule):

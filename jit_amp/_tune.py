@@ -75,7 +75,8 @@ def tune(
             own loop measures, with a backward pass if it is to be trained: the error is how far it
             is from float32's, and is infinite where it is not finite. It calls the model itself:
             other methods of a model without scopes do not run under autocast. Default: the largest
-            difference of any output, relative to its largest value.
+            difference of any output, relative to its largest value; outputs are tensors, numbers
+            and arrays, also in tuples, lists, dictionaries, data classes and namespaces.
         tolerance: the largest error that is accepted. Default: 0.01 in float16 and 0.05 in
             bfloat16; with ``metric(model)``, 1 % of what it gives in float32.
         units: ``"module"``: submodules; ``"function"``: Python functions, as ``file:function``;
@@ -93,8 +94,9 @@ def tune(
         TypeError: an argument of another type; a model that was scripted.
         ValueError: another name, dtype or device type; a tolerance that the model does not meet
             even when all of it is in float32, or that no set of units meets; a scope of the model's
-            of another dtype; a ``metric(model)`` that does not call the model; parameters that are
-            not initialised yet; ``resume`` is a file of another model or call.
+            of another dtype; a ``metric(model)`` that does not call the model; outputs that the
+            default metric cannot look into; parameters that are not initialised yet; ``resume``
+            is a file of another model or call.
         RuntimeError: what the model raises in float32.
     """
     _check.module("jit_amp.tune", model)

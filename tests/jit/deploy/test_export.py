@@ -449,6 +449,8 @@ class Texts(nn.Module):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             by: dict[int, float] = {x.size(1): 0.5}
             by[x.size(0)] = 3.0
+            if "%d-%s" % (x.size(1), "b") != "4-b" or "%s" % x.dim() != "2":  # noqa: UP031
+                return x
             if "{}-{}".format(x.size(1), "b") == "4-b" and f"{x.dim()}" == "2":
                 x = x @ x.t()
             if 7 in by:
@@ -867,6 +869,15 @@ class Forces(nn.Module):
         return found
 
 
+class Python(nn.Module):
+    @torch.jit.ignore
+    def twice(self, x):
+        return x * 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.twice(x @ x)
+
+
 class Opaque(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -886,6 +897,7 @@ class Opaque(nn.Module):
         (Forces(), 505, "torch.autograd.grad"),
         (Opaque(), 301, "torch._euclidean_dist"),
         (Packed(), 505, "pack_padded_sequence"),
+        (Python(), 505, "self.twice(x @ x)"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else None,
 )

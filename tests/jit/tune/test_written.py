@@ -19,6 +19,7 @@ from jit_amp.__main__ import main
 from jit_amp._tune import relative_error as tune_error
 
 from ..deploy.test_explain import browser_at, find, requests_of
+from .test_apply import precision
 
 MODEL = '''"""A model."""
 
@@ -353,3 +354,198 @@ def test_a_precision_that_is_not_there(name: str, capsys: Any) -> None:
     with pytest.raises(SystemExit):
         run(capsys, "freeze", f"{name}:make", "--precision", "no.json", "--output", "x.pt")
     assert "there is no file 'no.json'" in capsys.readouterr().err
+
+
+NAMES = '''import collections
+
+import torch
+from torch import nn
+
+
+class Own(nn.Module):
+    """Its names are digits, and it can be indexed by something else."""
+
+    def __init__(self):
+        super().__init__()
+        self.add_module("0", nn.Linear(4, 4))
+
+    def __getitem__(self, key):
+        raise KeyError(key)
+
+    def forward(self, x):
+        return self.get_submodule("0")(x)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.whole = nn.Sequential(*(nn.Linear(4, 4) for _ in range(4)))
+        self.rest = self.whole[2:]
+        self.cut = nn.Sequential(collections.OrderedDict({"1": nn.Linear(4, 4)}))
+        self.heads = nn.ModuleDict({"0": nn.Linear(4, 4), "a b": nn.Linear(4, 4)})
+        self.listed = nn.ModuleList([nn.Linear(4, 4)])
+        self.own = Own()
+        self.add_module("class", nn.Linear(4, 4))
+
+    def forward(self, x):
+        x = self.own(self.cut(self.rest(self.whole(x))))
+        x = self.listed[0](self.heads["a b"](self.heads["0"](x)))
+        return getattr(self, "class")(x)
+
+
+def make():
+    torch.manual_seed(0)
+    return Net()
+'''
+
+
+def patched(diff: str, tmp_path: Path) -> None:
+    # With bytes, which keep "\r\n".
+    subprocess.run(["patch", "-p0"], input=diff.encode(), check=True, cwd=tmp_path)
+
+
+def kept(units: tuple[str, ...], kind: str, name: str = "Net") -> jit_amp.Precision:
+    return precision(units, "float16", kind=kind, name=name)
+
+
+@pytest.mark.parametrize(
+    ("unit", "written"),
+    {
+        "whole.1": "self.whole[1]",
+        "rest.3": "self.rest.get_submodule('3')",
+        "cut.1": "self.cut.get_submodule('1')",
+        "heads.0": "self.heads['0']",
+        "heads.a b": "self.heads['a b']",
+        "listed.0": "self.listed[0]",
+        "own.0": "self.own.get_submodule('0')",
+        "class": "self.get_submodule('class')",
+    }.items(),
+)
+def test_names_of_modules(unit: str, written: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / f"{name}.py").write_text(NAMES)
+    net = importlib.import_module(name).make().eval()
+    x = torch.rand(2, 4)
+    result = kept((unit,), "module")
+    with torch.no_grad():
+        expected = result.apply(net)(x)
+    diff = result.to_code(net)
+    assert f"+        jit_amp.ignore_amp({written}, float32=True)\n" in diff
+    patched(diff, tmp_path)
+    del sys.modules[name]
+    importlib.invalidate_caches()
+    changed = importlib.import_module(name).make().eval()
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.float16):
+        assert torch.equal(changed(x), expected)
+
+
+@pytest.mark.parametrize("units", [*UNITS])
+@pytest.mark.parametrize("form", ["carriage returns", "no newline at the end", "tabs"])
+def test_files_of_other_forms(form: str, units: str, name: str, tmp_path: Path) -> None:
+    text = MODEL
+    if form == "carriage returns":
+        text = text.replace("\n", "\r\n")
+    elif form == "tabs":
+        text = text.replace("    ", "\t")
+    else:
+        end = text.index("\n\ndef make")
+        text = text[:end].rstrip() + "\n\n\nmake = Net"
+    file = tmp_path / f"{name}.py"
+    file.write_bytes(text.encode())
+    net = importlib.import_module(name).make().eval()
+    line = next(i for i, each in enumerate(text.splitlines(), 1) if "300.0) @" in each)
+    x = torch.randn(2, 6, 16)
+    result = jit_amp.tune(net, (x,), dtype=torch.float16, units=units)
+    assert result.units == (UNITS[units].format(name),) and line == 10
+    before = net.state_dict()
+    with torch.no_grad():
+        expected = result.apply(net)(x)
+    patched(result.to_code(net), tmp_path)
+    changed = file.read_bytes().decode()
+    assert changed.count("\r\n") == (changed.count("\n") if form == "carriage returns" else 0)
+    assert changed.endswith("\n") == text.endswith("\n")
+    del sys.modules[name]
+    importlib.invalidate_caches()
+    again = importlib.import_module(name).make().eval()
+    again.load_state_dict(before)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.float16):
+        made = again(x)
+    if units == "line":  # the whole statement, as above
+        assert tune_error(made, expected) <= result.tolerance
+    else:
+        assert torch.equal(made, expected)
+
+
+@pytest.mark.parametrize("change", ["another line", "another function"])
+def test_a_file_that_has_changed_since(change: str, name: str, tmp_path: Path) -> None:
+    module = importlib.import_module(name)
+    net, x = module.make().eval(), module.loader()[0][0]
+    kind = "line" if change == "another line" else "function"
+    result = jit_amp.tune(net, (x,), dtype=torch.float16, units=kind)
+    result = jit_amp.Precision.from_json(result.to_json())
+    result.apply(net)(x)
+    text = "\n" + MODEL if kind == "line" else MODEL.replace("scores", "scored")
+    (tmp_path / f"{name}.py").write_text(text)
+    message = (
+        r"was `return \(q \* 300.0\) @ \(` when it was tuned, and is `def scores"
+        if kind == "line"
+        else "has no function 'scores'"
+    )
+    ways: list[Any] = [
+        lambda: result.apply(net),
+        lambda: jit_amp.script(net, precision=result),
+        lambda: jit_amp.freeze(net, precision=result),
+        lambda: result.to_code(net),
+    ]
+    for way in ways:
+        with pytest.raises(ValueError, match=message):
+            way()
+
+
+SAME_NAME = """import torch
+from torch import nn
+
+
+def scaled(x):
+    y = x * {scale}
+    return (y @ y.transpose(-2, -1)) / {scale}
+
+
+class {cls}(nn.Module):
+    def forward(self, x):
+        return scaled(x)
+"""
+
+
+def test_two_files_of_one_name(name: str, tmp_path: Path) -> None:
+    """One in the working directory, one in a folder: names of PyTorch's files, too."""
+    for folder in "", f"sub_{name}":
+        (tmp_path / folder).mkdir(exist_ok=True)
+        for file in "functional", f"ops_{name}":
+            text = SAME_NAME.format(scale="3000.0" if folder else "2.0", cls="Inner")
+            (tmp_path / folder / f"{file}.py").write_text(text)
+    ops = importlib.import_module(f"ops_{name}")
+    inner = importlib.import_module(f"sub_{name}.ops_{name}")
+    own = importlib.import_module("functional")
+    try:
+        x = torch.randn(2, 4, 16)
+        net = torch.nn.Sequential(own.Inner(), ops.Inner(), inner.Inner()).eval()
+        for kind, at in (("line", "7"), ("function", "scaled")):
+            files = (f"ops_{name}.py", "functional.py", f"sub_{name}/ops_{name}.py")
+            for file, module in zip(files, (ops, own, inner), strict=True):
+                result = kept((f"{file}:{at}",), kind, "Sequential")
+                module_kept = torch.nn.Sequential(module.Inner()).eval()
+                others = [each for each in (ops, own, inner) if each is not module]
+                with torch.no_grad():
+                    assert result.apply(module_kept)(x).dtype is torch.float32
+                    scripted = jit_amp.script(module_kept, precision=result)
+                    assert scripted(x).dtype is torch.float32
+                    for other in others:
+                        not_kept = torch.nn.Sequential(other.Inner()).eval()
+                        assert result.apply(not_kept)(x).dtype is torch.float16
+                        assert jit_amp.script(not_kept, precision=result)(x).dtype is torch.float16
+        found = jit_amp.tune(net, (x,), dtype=torch.float16, units="function")
+        assert f"sub_{name}/ops_{name}.py:scaled" in found.units
+        assert f"ops_{name}.py:scaled" not in found.units
+    finally:
+        for each in (ops, inner, own):
+            del sys.modules[each.__name__]
