@@ -47,6 +47,12 @@ const Assignment kAssignments[] = {
     {aten::sub, "-=", aten::sub_, true},
     {aten::mul, "*=", aten::mul_, true},
     {aten::div, "/=", aten::div_, true},
+    {aten::fmod, "%=", aten::remainder_, true},
+    {aten::__and__, "&=", Symbol::aten("bitwise_and_"), true},
+    {aten::__or__, "|=", Symbol::aten("bitwise_or_"), true},
+    {aten::__xor__, "^=", Symbol::aten("bitwise_xor_"), true},
+    {aten::__lshift__, "<<=", Symbol::aten("__ilshift__"), true},
+    {aten::__rshift__, ">>=", Symbol::aten("__irshift__"), true},
 };
 
 // Whether the node computes with an element of a dictionary.

@@ -28,6 +28,39 @@ class Dictionary(nn.Module):
             return y, found
 
 
+class AllOfDictionaries(nn.Module):
+    """Every operator that writes, to elements that have a second name; floats and integers."""
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+            floats, inner = {"a": y - 1}, {"b": {"c": y * 3}}
+            whole = {1: (y * 8).to(torch.int32)}
+            a, b, n = floats["a"], inner["b"]["c"], whole[1]
+            floats["a"] %= 0.37
+            inner["b"]["c"] **= 2
+            whole[1] %= 5
+            whole[1] <<= 2
+            whole[1] |= 1
+            whole[1] &= whole[1] + 7
+            whole[1] ^= n > 3
+            whole[1] >>= 1
+            return floats["a"], inner["b"]["c"], whole[1], a, b, n
+
+
+class AllOfNames(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+            z, n = [y * 3], (y * 8).to(torch.int32)
+            seen = n[0]
+            z[0] %= -0.3
+            n <<= 2
+            n >>= 1
+            n %= -4
+            return z[0], n, seen
+
+
 class Subtracts(nn.Module):
     def forward(self, x: Tensor):
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -60,7 +93,7 @@ WAYS: dict[str, Callable[[Any, Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", [Dictionary, Subtracts, Masks])
+@pytest.mark.parametrize("kind", [Dictionary, AllOfDictionaries, AllOfNames, Subtracts, Masks])
 def test_they_are_pythons(kind: Any, way: str) -> None:
     module, x = kind().eval(), torch.randn(4, 4)
     made = WAYS[way](module, x)
