@@ -446,7 +446,8 @@ def _resolving(rcb: Callable[[str], Any], functions: Iterable[Any]) -> Callable[
 
 
 def _accessors(cls: type) -> list[Any]:
-    return [each for value in vars(cls).values() for each in _of_property(value)]
+    members = {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
+    return [each for value in members.values() for each in _of_property(value)]
 
 
 def _decorated_members(owners: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:

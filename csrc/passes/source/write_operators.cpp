@@ -100,7 +100,11 @@ bool write_operators(Graph& graph) {
       replace(node, *kind, node->inputs());
       changed = true;
     } else if (Value* x = subtracted(node)) {
+      Node* negation = node->input(0)->node();
       replace(node, aten::rsub, {x, node->input(1), node->input(2)});
+      if (!negation->hasUses()) {
+        negation->destroy();
+      }
       changed = true;
     }
   }

@@ -176,6 +176,25 @@ class Property(nn.Module):
         return self.squared + x @ x
 
 
+class InheritsAProperty(Property):
+    def forward(self, x: Tensor):
+        return self.squared + x, x @ x
+
+
+class InheritsAPropertyThatItDoesNotUse(Property):
+    def forward(self, x: Tensor):
+        return x @ x
+
+
+class HasAPropertyOfItsOwn(Property):
+    @property
+    def squared(self) -> Tensor:
+        return product(self.weight, self.weight)
+
+    def forward(self, x: Tensor):
+        return self.squared + x, x @ x
+
+
 class Static(nn.Module):
     @staticmethod
     @reduced
@@ -220,7 +239,18 @@ class UsesAnObject(nn.Module):
         return made.times(x), made.squared, Object.square(x), x @ x
 
 
-@pytest.mark.parametrize("cls", [Property, Static, Attribute, UsesAnObject])
+@pytest.mark.parametrize(
+    "cls",
+    [
+        Property,
+        InheritsAProperty,
+        InheritsAPropertyThatItDoesNotUse,
+        HasAPropertyOfItsOwn,
+        Static,
+        Attribute,
+        UsesAnObject,
+    ],
+)
 def test_a_decorated_member_has_its_scope(cls: type[nn.Module]) -> None:
     assert_as_eager(cls())
 

@@ -105,6 +105,19 @@ def test_they_are_pythons(kind: Any, way: str) -> None:
                 assert_same(ours, theirs, "the input")
 
 
+def subtracts_alone(x: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return 1.0 - x
+
+
+def test_nothing_is_negated() -> None:
+    """PyTorch cannot negate these integers."""
+    x = torch.tensor([2, 3]).to(torch.uint16)
+    scripted = jit_amp.script(subtracts_alone)
+    for _ in range(3):
+        assert_same(scripted(x), subtracts_alone(x), "1.0 - x")
+
+
 def writes_to_a_part(x: Tensor):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y = x @ x
