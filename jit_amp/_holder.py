@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.jit import ScriptModule
+from torch.jit._script import RecursiveScriptClass
+from torch.jit._state import _get_script_class
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
 
@@ -23,6 +26,16 @@ def _members(kind: Any, of: Any) -> list[tuple[str, Any]]:
 def _memory_of(tensor: Tensor) -> Any:
     weakly: Any = StorageWeakRef  # has no types
     return weakly(tensor.untyped_storage())
+
+
+def is_object(value: Any) -> bool:
+    """Whether it is of a TorchScript class, in whatever form Python has it."""
+    if isinstance(value, torch._C.ScriptObject):
+        return bool(value._type().kind() == "ClassType")
+    if isinstance(value, enum.Enum):  # whose class is known too
+        return False
+    is_known = _get_script_class(type(value)) is not None  # type: ignore[no-untyped-call]
+    return is_known or isinstance(value, RecursiveScriptClass)
 
 
 class Holder:
@@ -50,6 +63,7 @@ class Holder:
         self._tensors: dict[str, tuple[nn.Module, str]] = {}
         self._constants: dict[int, str] = {}
         self._assigned: dict[str, Tensor] = {}
+        self._objects: dict[str, Any] = {}
         self._alive: list[Any] = []  # what the keys of both are numbers of
         if module is not None:
             self._take(module._c, self.root, "", kept)
@@ -112,12 +126,24 @@ class Holder:
                     paths[node.output().unique()] = path
                 elif path not in self._tensors:
                     value = self.attribute(path)
-                    self._register(self._container(owner), name, path, value, "attribute")
+                    if is_object(value) and node.kind() == "prim::GetAttr":
+                        self._objects[path] = value
+                        paths[node.output().unique()] = path
+                    elif owner in self._objects or isinstance(value, (list, tuple, dict)):
+                        self._hold_inside(value, path)
+                    else:
+                        self._register(self._container(owner), name, path, value, "attribute")
 
         walk(graph, {next(graph.inputs()).unique(): ""})
 
     def _container(self, path: str) -> nn.Module:
         return self.root.get_submodule(path)
+
+    def _hold_inside(self, value: Any, path: str) -> None:
+        """A program may write to tensors in a list, a dictionary or an object, too."""
+        for each in pytree.tree_leaves(value):
+            if isinstance(each, Tensor) and each._cdata not in self._held:
+                self.hold(each, path)
 
     def hold(self, tensor: Tensor, name: str) -> str:
         """Takes a constant of the graph; returns what to ask ``tensor`` for."""
@@ -127,7 +153,8 @@ class Holder:
         name = f"constant_{name}" if not name or name[0].isdigit() else name
         free = name
         count = 0
-        while hasattr(self.root, free):
+        own = self._modules.get("")
+        while hasattr(self.root, free) or (own is not None and own.hasattr(free)):
             count += 1
             free = f"{name}_{count}"
         self._register(self.root, free, free, tensor, "attribute")
@@ -176,13 +203,16 @@ class Holder:
 
     def attribute(self, path: str) -> Any:
         owner, _, name = path.rpartition(".")
+        if owner in self._objects:
+            return getattr(self._objects[owner], name, None)
         module = self._modules[owner]
         return module.getattr(name) if module.hasattr(name) else None
 
     def with_own_tensors(self, value: Any) -> Any:
         """A list or dictionary with what stands for its tensors."""
         if isinstance(value, Tensor):
-            return next((self.tensor(path) for path in self._names_of(value)), value)
+            names = (*self._names_of(value), *filter(None, [self._constants.get(value._cdata)]))
+            return self.tensor(names[0]) if names else value
         if isinstance(value, (list, tuple)):
             return type(value)(self.with_own_tensors(each) for each in value)
         if isinstance(value, dict):

@@ -23,12 +23,11 @@ import torch
 from torch import SymBool, SymInt, Tensor
 from torch.fx import traceback as fx_traceback
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
-from torch.jit._script import RecursiveScriptClass
 from torch.utils import _pytree as pytree
 from torch.utils._sympy.functions import FloorDiv
 
 from jit_amp import _C
-from jit_amp._holder import Holder
+from jit_amp._holder import Holder, is_object
 from jit_amp._meanings import (
     DTYPE_OF,
     FORMAT_OF,
@@ -67,9 +66,9 @@ class Object:
     def __init__(self, fields: dict[str, Any] | None = None, source: Any = None) -> None:
         self.fields, self.source = fields or {}, source
 
-    def get(self, name: str) -> Any:
+    def get(self, name: str, holder: Holder) -> Any:
         if name not in self.fields and self.source is not None:
-            self.fields[name] = _own(getattr(self.source, name))
+            self.fields[name] = holder.with_own_tensors(_own(getattr(self.source, name)))
         return self.fields[name]
 
 
@@ -484,7 +483,7 @@ class Interpreter:
 
         def run(_: Frame, owner: Any) -> Any:
             if isinstance(owner, Object):
-                return owner.get(name)
+                return owner.get(name, self.holder)
             if not isinstance(owner, Submodule):
                 return _own(getattr(owner, name))
             path = owner.child(name)
@@ -1168,11 +1167,7 @@ def _own(value: Any) -> Any:
         return tuple(_own(each) for each in value)
     if isinstance(value, dict):
         return {key: _own(each) for key, each in value.items()}
-    if isinstance(value, RecursiveScriptClass):
-        return Object(source=value)
-    if isinstance(value, torch._C.ScriptObject) and value._type().kind() == "ClassType":
-        return Object(source=value)
-    return value
+    return Object(source=value) if is_object(value) else value
 
 
 def _is_of(value: Any, kind: Any) -> bool:

@@ -11,7 +11,7 @@
 #include "core/error.h"
 #include "core/graphs.h"
 #include "core/ignored.h"
-#include "passes/export/keep_statistics.h"
+#include "passes/export/keep_state.h"
 #include "passes/export/own_constants.h"
 #include "passes/export/write_devices.h"
 #include "passes/quirks/own_callstacks.h"
@@ -166,7 +166,7 @@ Decided decided(const Module& module, const std::vector<std::string>& preserved_
     if (!function || !done.insert(function).second) {
       continue;
     }
-    keep_statistics(*function->graph(), submodule(made.frozen, method.path));
+    keep_state(function->graph(), submodule(made.frozen, method.path));
     Context& context = made.methods.emplace_back();
     context.self = made.frozen._ivalue();
     if (kept.size() == 1) {  // no other method writes to what this one reads
@@ -195,7 +195,7 @@ Module frozen_by_pytorch(const Module& module, const std::vector<std::string>& p
   freeze_module_inplace(&own, preserved_attrs);
   std::vector<std::shared_ptr<Graph>> graphs;
   for (const auto& method : own.get_methods()) {
-    keep_statistics(*method.graph(), own);
+    keep_state(method.graph(), own);
     graphs.push_back(method.graph());
   }
   own_constants(graphs, module);

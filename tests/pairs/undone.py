@@ -390,7 +390,7 @@ FAULTS = [
         (
             Edit(
                 "csrc/runtime/freeze.cpp",
-                "    keep_statistics(*function->graph(), submodule(made.frozen, method.path));\n",
+                "    keep_state(function->graph(), submodule(made.frozen, method.path));\n",
             ),
         ),
         ("running statistics",),

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
-from typing import Any, Dict, List, Optional  # noqa: UP035  # as TorchScript reads them
+from typing import Any, Dict, List, Optional, Tuple  # noqa: UP035  # as TorchScript reads them
 
 import pytest
 import torch
@@ -375,7 +375,58 @@ class Count(nn.Module):
 
 
 x4 = torch.randn(3, 4)
+
+
+class Totals:
+    def __init__(self, t: Tensor):
+        self.t, self.all = t, [t * 1]
+
+
+class HeldInside(nn.Module):
+    """Writes numbers to tensors in lists, dictionaries and objects."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("buffer", torch.zeros(4))
+        self.seen: List[Tensor] = [torch.ones(4), torch.zeros(4)]  # noqa: UP006
+        self.buffers_again: List[Tensor] = [self.buffer]  # noqa: UP006
+        self.deep: Dict[str, List[Tensor]] = {"a": [torch.ones(4)]}  # noqa: UP006
+        self.reduced: Dict[str, Tensor] = {"a": torch.ones(4, dtype=torch.bfloat16)}  # noqa: UP006
+        self.pair: Tuple[Tensor, Tensor] = (torch.ones(4), self.seen[0])  # noqa: UP006
+        self.totals = Totals(torch.ones(4))
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.linear(x)
+            for each in self.seen:
+                each += 1
+            self.reduced["a"] *= 2
+        self.seen[0] *= 2
+        self.buffers_again[0].add_(1)
+        self.deep["a"][0].add_(y.float().sum() * 0 + 1)
+        self.pair[0].sub_(1)
+        for each in self.totals.all:
+            each += 3
+        results = [each * 1 for each in self.seen]
+        others = [self.buffer * 1, self.deep["a"][0] * 1, self.pair[0] * 1, self.pair[1] * 1]
+        return y, results, others, self.reduced["a"] * 1, self.totals.all[0] * 1
+
+
+def values_inside(model: Any) -> list[Tensor]:
+    found = [*model.seen, model.buffer, model.deep["a"][0], model.reduced["a"], *model.pair]
+    return [each.clone() for each in (*found, model.totals.t, *model.totals.all)]
+
+
+def test_what_lists_dictionaries_and_objects_hold_is_not_written_to() -> None:
+    model = HeldInside().eval()
+    before = values_inside(model)
+    jit_amp.export(model, (torch.randn(2, 4),))
+    assert all(map(torch.equal, values_inside(model), before))
+
+
 CASES: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {
+    "held inside": (HeldInside, [(torch.randn(n, 4),) for n in (2, 3)]),
     "conv": (Conv, [(torch.randn(2, 3, 8, 8),), (torch.randn(5, 3, 9, 12),)]),
     "flag": (Conv, [(torch.randn(2, 3, 8, 8), True), (torch.randn(5, 3, 9, 12), True)]),
     "lstm": (lambda: Recurrent(nn.LSTM), [(torch.randn(n, 3, 4),) for n in (2, 4)]),

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Dict, List  # noqa: UP035  # as TorchScript reads them
 
 import pytest
 import torch
@@ -269,6 +269,36 @@ def test_a_processor_that_emulates_the_dtype() -> None:
                 error, eagers = ((t.double() - best).square().mean() for t in (y, eager))
                 assert error <= eagers * 1.05
     assert all(w.dtype == "bfloat16" for w in jit_amp.explain(frozen, (given(8),)).weights)
+
+
+class WritesInside(nn.Module):
+    """To tensors in a list and in a dictionary, by other names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 16384)
+        self.seen: List[Tensor] = [torch.ones(4)]  # noqa: UP006
+        self.named: Dict[str, Tensor] = {"a": torch.ones(4)}  # noqa: UP006
+
+    def forward(self, x: Tensor):
+        for each in self.seen:
+            each += 1
+        self.named["a"].add_(1)
+        last = self.seen[-1]
+        last *= 2
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.linear(x), self.seen[0] * 1, self.named["a"] * 1
+
+
+def test_what_a_program_writes_to_inside_a_list_stays() -> None:
+    module, reference = WritesInside().eval(), WritesInside().eval()
+    reference.load_state_dict(module.state_dict())
+    x = torch.randn(2, 4)
+    frozen = jit_amp.freeze(module, example_inputs=(x,), target="server")
+    assert module.seen[0].tolist() == module.named["a"].tolist() == [1.0] * 4
+    for _ in range(3):
+        for actual, expected in zip(frozen(x)[1:], reference(x)[1:], strict=True):
+            assert torch.equal(actual, expected)
 
 
 def test_few_rows_read_the_weight_as_it_is() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
-from typing import Any
+from typing import Any, Dict, List  # noqa: UP035  # as TorchScript reads them
 
 import pytest
 import torch
@@ -55,6 +55,33 @@ class InstanceNorm(Norm):
         return y, self.linear.bias * 1
 
 
+class Inside(Norm):
+    """Two lists and a dictionary whose tensors are equal at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: List[Tensor] = [torch.zeros(4)]  # noqa: UP006
+        self.others: List[Tensor] = [torch.zeros(4), torch.zeros(4)]  # noqa: UP006
+        self.named: Dict[str, Tensor] = {"a": torch.zeros(4)}  # noqa: UP006
+
+    def forward(self, x: Tensor):
+        for each in self.others:
+            each += 1
+        self.named["a"].sub_(2)
+        last = self.seen[-1]
+        last *= 3
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.linear(x)
+        return y, self.seen[0] * 1, self.others[0] * 1, self.others[1] * 1, self.named["a"] * 1
+
+
+class InsideWithoutScopes(Inside):
+    def forward(self, x: Tensor):
+        for each in self.others:
+            each += 1
+        return self.linear(x), self.seen[0] * 1, self.others[0] * 1, self.named["a"] * 1
+
+
 def loaded(module: Any) -> Any:
     file = io.BytesIO()
     torch.jit.save(module, file)
@@ -63,7 +90,10 @@ def loaded(module: Any) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # of sizes that PyTorch checks
-@pytest.mark.parametrize("cls", [Norm, NormWithoutScopes, NormInALoop, InstanceNorm])
+@pytest.mark.parametrize(
+    "cls",
+    [Norm, NormWithoutScopes, NormInALoop, InstanceNorm, Inside, InsideWithoutScopes],
+)
 @pytest.mark.parametrize("how", ["exact", "exact, examples", "traced"])
 @pytest.mark.parametrize("is_saved", [False, True])
 def test_each_call_finds_what_the_last_has_left(cls: Any, how: str, is_saved: bool) -> None:
@@ -92,13 +122,13 @@ def test_buffers_have_names_of_their_own() -> None:
     class Named(Norm):
         def __init__(self) -> None:
             super().__init__()
-            self._statistics0 = 0.5
+            self._state0 = 0.5
 
         def forward(self, x: Tensor):
             with torch.autocast("cpu", dtype=torch.bfloat16):
-                y = self.linear(x) * self._statistics0
+                y = self.linear(x) * self._state0
             return F.batch_norm(y.float(), self.mean, self.variance, None, None, True, 0.1)
 
     module = Named().eval()
-    frozen = jit_amp.freeze(module, ["_statistics0"])
-    assert sorted(dict(frozen.named_buffers())) == ["_statistics1", "_statistics2"]
+    frozen = jit_amp.freeze(module, ["_state0"])
+    assert sorted(dict(frozen.named_buffers())) == ["_state1", "_state2"]
