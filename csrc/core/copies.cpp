@@ -43,18 +43,20 @@ std::vector<Node*> written_constants(const std::shared_ptr<Graph>& graph) {
   const bool marks = !contains(*graph, ops::carried) && mark_loops(*graph);
   {
     const AliasDb aliases(graph);
-    std::vector<Value*> targets;  // of writes
     const auto nodes = all_nodes(*graph);
+    const auto is_known = [&](const Node* node) { return node->owningGraph() == graph.get(); };
+    std::vector<Value*> targets;  // of writes
     for (Node* node : nodes) {
       for (Value* value : node->outputs()) {
-        if (!is_plain(value->type()) && aliases.hasWriters(value)) {
+        if (is_known(node) && !is_plain(value->type()) && aliases.hasWriters(value)) {
           targets.push_back(value);
         }
       }
     }
     for (Node* node : nodes) {
       if (node->kind() == prim::Constant && !is_plain(node->output()->type()) &&
-          (aliases.hasWriters(node) || aliases.mayContainAlias(node->output(), targets))) {
+          (aliases.hasWriters(node) ||
+           (is_known(node) && aliases.mayContainAlias(node->output(), targets)))) {
         written.push_back(node);
       }
     }

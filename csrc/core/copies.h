@@ -12,7 +12,8 @@
 
 namespace jit_amp {
 
-// The constants of the graph that it may write to: tensors, and what holds tensors.
+// The constants of the graph that it may write to: tensors, and what holds a tensor that it may
+// write to.
 std::vector<torch::jit::Node*> written_constants(const std::shared_ptr<torch::jit::Graph>& graph);
 
 // Copies values so that what is one thing stays one: a tensor in two places, the elements of a
