@@ -210,7 +210,8 @@ class _Run:
     @contextlib.contextmanager
     def _undone(self) -> Iterator[None]:
         """The model and the random state are afterwards what they were; seeded inside."""
-        with _kept.random_state(), _state.kept(self.model):
+        recording = torch.set_grad_enabled(torch.is_grad_enabled())  # a metric may leave it changed
+        with _kept.random_state(), _state.kept(self.model), recording:
             torch.manual_seed(self.seed)
             yield
 

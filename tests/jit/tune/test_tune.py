@@ -550,6 +550,18 @@ def test_what_a_metric_does_to_the_model_is_undone() -> None:
     assert [each.data_ptr() for each in model.parameters()] == places
 
 
+def test_a_metric_that_leaves_gradients_off(model: nn.Module) -> None:
+    modes = []
+
+    def metric(model: nn.Module) -> Tensor:
+        modes.append(torch.is_grad_enabled())
+        torch.set_grad_enabled(False)
+        return model(X).float().square().mean()
+
+    jit_amp.tune(model, (X,), dtype=F16, metric=metric)
+    assert torch.is_grad_enabled() and all(modes)
+
+
 def test_a_loader_does_not_move_the_random_state() -> None:
     model = nn.Linear(4, 2)
     loader = DataLoader(TensorDataset(torch.randn(4, 4)), 2, shuffle=True)
