@@ -45,18 +45,22 @@ std::vector<Node*> written_constants(const std::shared_ptr<Graph>& graph) {
     const AliasDb aliases(graph);
     const auto nodes = all_nodes(*graph);
     const auto is_known = [&](const Node* node) { return node->owningGraph() == graph.get(); };
-    std::vector<Value*> targets;  // of writes
+    std::vector<Value*> targets;  // tensors that are written to
     for (Node* node : nodes) {
       for (Value* value : node->outputs()) {
-        if (is_known(node) && !is_plain(value->type()) && aliases.hasWriters(value)) {
+        if (is_known(node) && is_tensor(value->type()) && aliases.hasWriters(value)) {
           targets.push_back(value);
         }
       }
     }
+    // A list or the like, with a tensor in it that is written to.
+    const auto holds_target = [&](Node* node) {
+      return is_known(node) && !is_tensor(node->output()->type()) &&
+             aliases.mayContainAlias(node->output(), targets);
+    };
     for (Node* node : nodes) {
       if (node->kind() == prim::Constant && !is_plain(node->output()->type()) &&
-          (aliases.hasWriters(node) ||
-           (is_known(node) && aliases.mayContainAlias(node->output(), targets)))) {
+          (aliases.hasWriters(node) || holds_target(node))) {
         written.push_back(node);
       }
     }
