@@ -40,8 +40,8 @@ def is_object(value: Any) -> bool:
 
 class Holder:
     """Parameters and buffers by the names that they have in the module, the same tensors; shared
-    ones are one. What else is a tensor, an attribute or a constant of the graph, is a buffer that
-    is in no ``state_dict``.
+    ones are one. What else is a tensor, an attribute, in one that is a list, a dictionary or an
+    object, or a constant of the graph, is a buffer that is in no ``state_dict``.
 
     Args:
         root: gets them all.

@@ -44,7 +44,7 @@ def of_model(model: nn.Module) -> str:
 
 
 @contextlib.contextmanager
-def codes_noted(noted: dict[str, str], with_lines: bool) -> Iterator[None]:
+def codes_noted(noted: dict[str, list[str]], with_lines: bool) -> Iterator[None]:
     """Notes the code of the functions that this thread calls, and the numbers and texts of their
     modules that it reads, by file and name; PyTorch's aside."""
     before, seen = sys.getprofile(), dict[types.CodeType, dict[str, Any]]()
@@ -76,7 +76,7 @@ def codes_noted(noted: dict[str, str], with_lines: bool) -> Iterator[None]:
         place = f"{_float32.shown_file(code.co_filename)}:{name}"
         at = code.co_firstlineno if with_lines else ""
         own = [at, _of_code_object(code), _plain(constants, ())]
-        noted[place] = _hash([noted.get(place, ""), own])
+        noted[place] = sorted({*noted.get(place, ()), _hash(own)})
 
 
 def of_code(function: Any) -> str:

@@ -265,9 +265,9 @@ class Interpreter:
 
         return run
 
-    def _unknown(self, step: Step, reason: str = "") -> Callable[..., Any]:
+    def _unknown(self, step: Step, reason: str = "", name: str = "") -> Callable[..., Any]:
         def run(*_: Any) -> NoReturn:
-            self._refuse(step, 505, [step.node.kind(), reason])
+            self._refuse(step, 505, [name or step.node.kind(), reason])
 
         return run
 
@@ -280,12 +280,8 @@ class Interpreter:
 
     def _prim_PythonOp(self, step: Step, _: list[Code]) -> Callable[..., Any]:
         node: Any = step.node
-
-        def run(*_: Any) -> NoReturn:
-            reason = ", which is Python that TorchScript does not compile (@torch.jit.ignore)"
-            self._refuse(step, 505, [f"{node.pyname()}()", reason])
-
-        return run
+        reason = ", which is Python that TorchScript does not compile (@torch.jit.ignore)"
+        return self._unknown(step, reason, f"{node.pyname()}()")
 
     def _prim_ModuleContainerIndex(self, step: Step, _: list[Code]) -> Callable[..., Any]:
         """Which module is chosen is known by then, and what its method is has not been compiled."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import inspect
 import keyword
@@ -65,7 +66,8 @@ def _diff(path: str, lines: list[str]) -> str:
     relative = os.path.relpath(path)
     shown = path if relative.startswith(os.pardir) else relative
     before = linecache.getlines(path)
-    with open(path, "rb") as file:
+    content = b"\n"
+    with contextlib.suppress(OSError), open(path, "rb") as file:  # a notebook's cells are no files
         content = file.read()
     if not content.endswith(b"\n"):  # which `getlines` adds
         lines = [*lines[:-1], lines[-1].rstrip("\n")] if lines[-1] == before[-1] else lines

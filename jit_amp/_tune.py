@@ -159,7 +159,6 @@ class _Run:
         self.kind, self.budget, self.seed = kind, budget, seed
         self.begin = time.monotonic()
         self.metric: Callable[..., Any] = _difference if metric is None else metric
-        self.kept = _copied if metric else _leaves  # of the outputs in float32
         self.metric_name = RELATIVE if metric is None else _name_of(metric)
         self.of_model = metric is not None and _arguments(metric) == 1
         self.batches = _batches(model, data)
@@ -174,7 +173,7 @@ class _Run:
         self.units: dict[str, Unit] = {}
         self.total = 0.0
         self.progress = Progress(budget)
-        self.codes: dict[str, str] = {}  # of functions that ran in float32
+        self.codes: dict[str, list[str]] = {}  # of functions that ran in float32
         self.file = _File(resume) if resume is not None else None
 
     def _fingerprint(self) -> dict[str, Any]:
@@ -218,12 +217,16 @@ class _Run:
     def _outputs(self) -> list[Any]:
         try:
             with self._undone(), self._recording():
-                return [self.kept(batch.given_to(self.model)) for batch in self.batches]
+                return [self._kept(batch.given_to(self.model)) for batch in self.batches]
         except RuntimeError as error:
             if self.records or not torch.is_grad_enabled() or _NO_GRAPH not in str(error):
                 raise
         self.records = True  # it computes gradients itself, such as forces
         return self._outputs()
+
+    def _kept(self, outputs: Any) -> Any:
+        """What the metric is given of the outputs in float32."""
+        return _copied(_leaves(outputs) if self.metric is _difference else outputs)
 
     def _recording(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext() if self.records else torch.no_grad()
@@ -541,7 +544,7 @@ def relative_error(outputs: Any, reference: Any) -> float:
 
 
 def _leaves(outputs: Any) -> list[tuple[str, Any]]:
-    """What is in outputs, of tensors that nobody writes to."""
+    """What is in outputs, as what can be compared."""
     found = [(path, _compared(path, each)) for path, each in leaves(outputs, "outputs")]
     if not any(isinstance(each, (Tensor, int, float, complex)) for _, each in found):
         raise ValueError(
@@ -556,12 +559,12 @@ def _compared(path: str, value: Any) -> Any:
         if value.is_nested:
             value = torch.cat([each.flatten() for each in value.unbind()])
         value = value.to_dense() if value.layout is not torch.strided else value
-        return (value.dequantize() if value.is_quantized else value).detach().clone()
+        return (value.dequantize() if value.is_quantized else value).detach()
     if isinstance(value, _COMPARED):
         return value
     if hasattr(value, "__array__"):  # NumPy's
         with contextlib.suppress(TypeError):
-            return torch.as_tensor(value).clone()
+            return torch.as_tensor(value)
     raise ValueError(
         f"metric: the default one cannot look into {path}, a {type(value).__qualname__}: give"
         " metric=, a function of the outputs and of what they are in float32"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import linecache
 import subprocess
 import sys
 from pathlib import Path
@@ -472,6 +473,18 @@ def test_files_of_other_forms(form: str, units: str, name: str, tmp_path: Path) 
         assert tune_error(made, expected) <= result.tolerance
     else:
         assert torch.equal(made, expected)
+
+
+def test_a_source_that_is_no_file(name: str, tmp_path: Path) -> None:
+    """As a notebook's cells are."""
+    net = importlib.import_module(name).make().eval()
+    result = kept(("blocks.1",), "module")
+    expected = result.to_code(net)
+    path = tmp_path / f"{name}.py"
+    linecache.getlines(str(path))
+    linecache.cache[str(path)] = (len(MODEL), None, MODEL.splitlines(keepends=True), str(path))
+    path.unlink()
+    assert result.to_code(net) == expected
 
 
 @pytest.mark.parametrize("change", ["another line", "another function"])
