@@ -35,8 +35,8 @@ bool can_copy(const c10::IValue& value) {
 
 }  // namespace
 
-std::vector<Node*> written_constants(const std::shared_ptr<Graph>& graph) {
-  std::vector<Node*> written;
+std::vector<WrittenConstant> written_constants(const std::shared_ptr<Graph>& graph) {
+  std::vector<WrittenConstant> written;
   if (!may_write(graph->block())) {
     return written;
   }
@@ -45,23 +45,26 @@ std::vector<Node*> written_constants(const std::shared_ptr<Graph>& graph) {
     const AliasDb aliases(graph);
     const auto nodes = all_nodes(*graph);
     const auto is_known = [&](const Node* node) { return node->owningGraph() == graph.get(); };
-    std::vector<Value*> targets;  // tensors that are written to
+    std::vector<Value*> tensors, others;  // that are written to
     for (Node* node : nodes) {
       for (Value* value : node->outputs()) {
-        if (is_known(node) && is_tensor(value->type()) && aliases.hasWriters(value)) {
-          targets.push_back(value);
+        if (is_known(node) && !is_plain(value->type()) && aliases.hasWriters(value)) {
+          (is_tensor(value->type()) ? tensors : others).push_back(value);
         }
       }
     }
-    // A list or the like, with a tensor in it that is written to.
-    const auto holds_target = [&](Node* node) {
-      return is_known(node) && !is_tensor(node->output()->type()) &&
-             aliases.mayContainAlias(node->output(), targets);
-    };
     for (Node* node : nodes) {
-      if (node->kind() == prim::Constant && !is_plain(node->output()->type()) &&
-          (aliases.hasWriters(node) || holds_target(node))) {
-        written.push_back(node);
+      if (node->kind() != prim::Constant || is_plain(node->output()->type())) {
+        continue;
+      }
+      Value* constant = node->output();
+      const bool is_held = is_known(node) && !is_tensor(constant->type());
+      const auto holds = [&](at::ArrayRef<Value*> values) {
+        return is_held && aliases.mayContainAlias(constant, values);
+      };
+      const bool is_changed = aliases.hasWriters(node) || holds(others);
+      if (is_changed || holds(tensors)) {
+        written.push_back({node, is_changed || holds(graph->outputs())});
       }
     }
   }
@@ -87,7 +90,7 @@ Stack Copies::of(const Stack& values) {
 }
 
 void Copies::put_into(const std::shared_ptr<Graph>& graph) {
-  for (Node* node : written_constants(graph)) {
+  for (const auto& [node, is_changed] : written_constants(graph)) {
     if (const auto value = toIValue(node->output())) {
       const auto copy = of(*value);
       tensor_in(node) ? node->t_(attr::value, copy.toTensor()) : node->ival_(attr::value, copy);

@@ -41,8 +41,8 @@ void own_constants(const std::vector<std::shared_ptr<Graph>>& methods, const Mod
   });
   std::unordered_set<const void*> written;
   for (const auto& graph : methods) {
-    for (const Node* node : written_constants(graph)) {
-      if (const at::Tensor* tensor = tensor_in(node)) {
+    for (const WrittenConstant& each : written_constants(graph)) {
+      if (const at::Tensor* tensor = tensor_in(each.node)) {
         written.insert(storage_of(*tensor));
       }
     }

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "core/copies.h"
@@ -181,11 +182,14 @@ std::vector<Packable> packable_weights(const Module& frozen, const std::optional
   std::vector<Packable> packable;
   Numbers numbers;
   std::vector<Node*> layers;  // that take the weight packed; null for others
-  const auto written = written_constants(forward_of(frozen));
+  std::unordered_set<const Node*> written;
+  for (const WrittenConstant& each : written_constants(forward_of(frozen))) {
+    written.insert(each.node);
+  }
   for (Node* node : all_nodes(*forward_of(frozen))) {
     const at::Tensor* weight = tensor_in(node);
-    if (!weight || std::find(written.begin(), written.end(), node) != written.end() ||
-        !question_about(weight->scalar_type()) || !weight->device().is_cpu()) {
+    if (!weight || written.count(node) || !question_about(weight->scalar_type()) ||
+        !weight->device().is_cpu()) {
       continue;
     }
     const auto& uses = node->output()->uses();

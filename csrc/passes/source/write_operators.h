@@ -10,8 +10,7 @@
 // - `1.0 - x` is `rsub`. The compiler adds to `-x`, which wraps around where x is of unsigned
 // integers.
 //
-// Such a node is told by the source line that it came from; in a program that was saved and loaded,
-// that line is gone.
+// Such a node is told by the source that it came from, which torch.jit.save keeps.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>
