@@ -2,14 +2,12 @@
 
 #include <ATen/ATen.h>
 #include <ATen/TensorSubclassLikeUtils.h>
-#include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
 
-#include "core/dialect.h"
 #include "core/graphs.h"
-#include "core/loops.h"
+#include "core/written.h"
 
 namespace jit_amp {
 namespace {
@@ -35,45 +33,6 @@ bool can_copy(const c10::IValue& value) {
 
 }  // namespace
 
-std::vector<WrittenConstant> written_constants(const std::shared_ptr<Graph>& graph) {
-  std::vector<WrittenConstant> written;
-  if (!may_write(graph->block())) {
-    return written;
-  }
-  const bool marks = !contains(*graph, ops::carried) && mark_loops(*graph);
-  {
-    const AliasDb aliases(graph);
-    const auto nodes = all_nodes(*graph);
-    const auto is_known = [&](const Node* node) { return node->owningGraph() == graph.get(); };
-    std::vector<Value*> tensors, others;  // that are written to
-    for (Node* node : nodes) {
-      for (Value* value : node->outputs()) {
-        if (is_known(node) && !is_plain(value->type()) && aliases.hasWriters(value)) {
-          (is_tensor(value->type()) ? tensors : others).push_back(value);
-        }
-      }
-    }
-    for (Node* node : nodes) {
-      if (node->kind() != prim::Constant || is_plain(node->output()->type())) {
-        continue;
-      }
-      Value* constant = node->output();
-      const bool is_held = is_known(node) && !is_tensor(constant->type());
-      const auto holds = [&](at::ArrayRef<Value*> values) {
-        return is_held && aliases.mayContainAlias(constant, values);
-      };
-      const bool is_changed = aliases.hasWriters(node) || holds(others);
-      if (is_changed || holds(tensors)) {
-        written.push_back({node, is_changed || holds(graph->outputs())});
-      }
-    }
-  }
-  if (marks) {
-    unmark_loops(*graph);
-  }
-  return written;
-}
-
 void Copies::share(const at::Tensor& tensor) { known_.emplace(tensor, tensor); }
 
 c10::IValue Copies::of(const c10::IValue& value) {
@@ -90,7 +49,7 @@ Stack Copies::of(const Stack& values) {
 }
 
 void Copies::put_into(const std::shared_ptr<Graph>& graph) {
-  for (const auto& [node, is_changed] : written_constants(graph)) {
+  for (Node* node : written_constants(graph)) {
     if (const auto value = toIValue(node->output())) {
       const auto copy = of(*value);
       tensor_in(node) ? node->t_(attr::value, copy.toTensor()) : node->ival_(attr::value, copy);

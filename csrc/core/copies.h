@@ -12,15 +12,6 @@
 
 namespace jit_amp {
 
-struct WrittenConstant {
-  torch::jit::Node* node;
-  bool is_changed;  // itself, or by who is given it, and not only a tensor that it holds
-};
-
-// The constants of the graph that it may write to: tensors, and what holds a tensor that it may
-// write to.
-std::vector<WrittenConstant> written_constants(const std::shared_ptr<torch::jit::Graph>& graph);
-
 // Copies values so that what is one thing stays one: a tensor in two places, the elements of a
 // tensor and of its views. Leaves that require grad do so in the copy. What cannot be copied,
 // objects of C++ and Python, is shared.

@@ -2,10 +2,12 @@
 
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/passes/freeze_module.h>
+#include <torch/csrc/jit/passes/inliner.h>
 
 #include <unordered_map>
 #include <unordered_set>
 
+#include "analysis/state.h"
 #include "core/ambient.h"
 #include "core/copies.h"
 #include "core/error.h"
@@ -109,6 +111,21 @@ void lower_methods(const Module& module, const std::vector<Kept>& methods,
   write_devices(module, flat);
 }
 
+// PyTorch's freezing, in place, of methods whose calls are inlined.
+void freeze_in_place(Module& module, const std::vector<Kept>& methods,
+                     const std::vector<std::string>& preserved_attrs) {
+  std::vector<std::string> kept = preserved_attrs;
+  for (const Kept& method : methods) {
+    if (const GraphFunction* function = function_of(module, method)) {
+      const std::string prefix = method.path.empty() ? "" : method.path + ".";
+      for (const auto& path : state_attributes(function->graph(), submodule(module, method.path))) {
+        kept.push_back(prefix + path);
+      }
+    }
+  }
+  freeze_module_inplace(&module, kept);
+}
+
 // What PyTorch's freezing can be given: it writes to lists, dictionaries and objects, and what it
 // makes of weights that are packed cannot be saved.
 Module freezable(const Module& module) {
@@ -157,7 +174,7 @@ Decided decided(const Module& module, const std::vector<std::string>& preserved_
   copy_ignored(module, copy);
   const std::vector<Kept> kept = kept_methods(copy, preserved_attrs);
   lower_methods(copy, kept, preserved_attrs, options.optimize_numerics);
-  refusing_unfit_graphs([&] { freeze_module_inplace(&copy, preserved_attrs); });
+  refusing_unfit_graphs([&] { freeze_in_place(copy, kept, preserved_attrs); });
   declare_behind_interfaces(copy);
   Decided made{copy, {}};
   std::unordered_set<GraphFunction*> done;
@@ -192,7 +209,13 @@ Decided decided(const Module& module, const std::vector<std::string>& preserved_
 
 Module frozen_by_pytorch(const Module& module, const std::vector<std::string>& preserved_attrs) {
   Module own = freezable(module.clone(/*inplace=*/true));
-  freeze_module_inplace(&own, preserved_attrs);
+  const auto kept = kept_methods(own, preserved_attrs);
+  for (const Kept& method : kept) {
+    if (GraphFunction* function = function_of(own, method)) {
+      Inline(*function->graph());
+    }
+  }
+  freeze_in_place(own, kept, preserved_attrs);
   std::vector<std::shared_ptr<Graph>> graphs;
   for (const auto& method : own.get_methods()) {
     keep_state(method.graph(), own);

@@ -4,12 +4,10 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <string>
-#include <unordered_map>
-#include <utility>
-#include <vector>
+#include <unordered_set>
 
-#include "core/copies.h"
 #include "core/graphs.h"
+#include "core/written.h"
 
 namespace jit_amp {
 namespace {
@@ -40,69 +38,20 @@ std::string attribute_for(const c10::IValue& value, const c10::TypePtr& type, Mo
   return name;
 }
 
-// Puts in front of the graph what has the values of its constants, the tensors in which are state.
-class Kept {
- public:
-  Kept(Graph& graph, Module self) : graph_(graph), self_(std::move(self)) {}
-
-  // Of what is not changed itself the tensors alone are kept, each of them once: PyTorch freezes
-  // no module whose attributes share one.
-  Value* of(const c10::IValue& value, const c10::TypePtr& type, bool is_changed) {
-    if (!is_changed && value.isTuple()) {
-      return graph_.insertNode(graph_.createTuple(elements(value.toTupleRef().elements())))
-          ->output();
-    }
-    if (!is_changed && value.isList()) {
-      return graph_
-          .insertNode(graph_.createList(type->expectRef<c10::ListType>().getElementType(),
-                                        elements(value.toListRef())))
-          ->output();
-    }
-    if (!is_changed && value.isGenericDict()) {
-      const auto& dict = type->expectRef<c10::DictType>();
-      std::vector<Value*> keys, values;
-      for (const auto& each : value.toGenericDict()) {
-        keys.push_back(of(each.key(), dict.getKeyType(), false));
-        values.push_back(of(each.value(), dict.getValueType(), false));
-      }
-      return graph_
-          .insertNode(graph_.createDict(dict.getKeyType(), dict.getValueType(), keys, values))
-          ->output();
-    }
-    if (value.isTensor() || value.isObject() || is_changed) {
-      return graph_.insertGetAttr(graph_.inputs()[0], attribute_for(value, type, self_));
-    }
-    return graph_.insertConstant(value);
-  }
-
- private:
-  template <class Values>
-  std::vector<Value*> elements(const Values& values) {
-    std::vector<Value*> found;
-    for (const c10::IValue& each : values) {
-      found.push_back(of(each, each.type(), false));
-    }
-    return found;
-  }
-
-  Graph& graph_;
-  Module self_;
-};
-
-// The constants that the graph writes to, and whether they are changed themselves.
-std::unordered_map<Value*, bool> written(const std::shared_ptr<Graph>& graph) {
+// The constants that the graph writes to.
+std::unordered_set<Value*> written(const std::shared_ptr<Graph>& graph) {
   constexpr size_t kMean = 3, kVariance = 4;
-  std::unordered_map<Value*, bool> found;
-  for (const auto& [node, is_changed] : written_constants(graph)) {
+  std::unordered_set<Value*> found;
+  for (Node* node : written_constants(graph)) {
     if (node->owningGraph() == graph.get()) {
-      found.emplace(node->output(), is_changed);
+      found.insert(node->output());
     }
   }
   for (Node* node : all_nodes(*graph)) {
     if (updates_statistics(node) && node->owningGraph() == graph.get()) {
       for (const size_t at : {kMean, kVariance}) {
         if (tensor_in(node->input(at)->node())) {
-          found.emplace(node->input(at), true);
+          found.insert(node->input(at));
         }
       }
     }
@@ -114,16 +63,15 @@ std::unordered_map<Value*, bool> written(const std::shared_ptr<Graph>& graph) {
 
 bool keep_state(const std::shared_ptr<Graph>& graph, Module self) {
   const auto constants = written(graph);
-  Kept kept(*graph, std::move(self));
-  const WithInsertPoint start(*graph->nodes().begin());
   for (Node* node : all_nodes(*graph)) {  // in their order
     if (node->kind() != prim::Constant || !constants.count(node->output())) {
       continue;
     }
-    Value* constant = node->output();
-    const auto value = toIValue(constant);
-    const c10::TypePtr type = value->isTensor() ? c10::TensorType::get() : constant->type();
-    constant->replaceAllUsesWith(kept.of(*value, type, constants.at(constant)));
+    const auto value = toIValue(node->output());
+    const c10::TypePtr type = value->isTensor() ? c10::TensorType::get() : node->output()->type();
+    const WithInsertPoint start(*graph->nodes().begin());
+    node->output()->replaceAllUsesWith(
+        graph->insertGetAttr(graph->inputs()[0], attribute_for(*value, type, self)));
   }
   return !constants.empty();
 }

@@ -1,9 +1,9 @@
 // keep_state: what a frozen module writes to stays state of it.
 //
 // PyTorch's freezing takes for constants what it does not see written: running statistics, which
-// batch_norm and instance_norm write to in training though their schemas do not say so; lists,
-// dictionaries and objects whose tensors are written to by another name. torch.jit.save writes
-// constants that are equal once (torch/csrc/jit/serialization/python_print.cpp): in what is loaded,
+// batch_norm and instance_norm write to in training though their schemas do not say so. And traces
+// have what their module holds in lists as constants. torch.jit.save writes constants that are
+// equal once (torch/csrc/jit/serialization/python_print.cpp): in what is loaded,
 // a mean of zeros and a bias of zeros are one tensor, and each call changes the bias. So they
 // become attributes of the module whose method it is, `_state` with a number; tensors are buffers.
 //

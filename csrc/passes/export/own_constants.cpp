@@ -4,8 +4,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "core/copies.h"
 #include "core/graphs.h"
+#include "core/written.h"
 
 namespace jit_amp {
 namespace {
@@ -41,8 +41,8 @@ void own_constants(const std::vector<std::shared_ptr<Graph>>& methods, const Mod
   });
   std::unordered_set<const void*> written;
   for (const auto& graph : methods) {
-    for (const WrittenConstant& each : written_constants(graph)) {
-      if (const at::Tensor* tensor = tensor_in(each.node)) {
+    for (const Node* node : written_constants(graph)) {
+      if (const at::Tensor* tensor = tensor_in(node)) {
         written.insert(storage_of(*tensor));
       }
     }

@@ -10,12 +10,12 @@
 #include <optional>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 #include "core/copies.h"
 #include "core/graphs.h"
 #include "core/processor.h"
+#include "core/written.h"
 
 namespace jit_amp {
 namespace {
@@ -182,14 +182,11 @@ std::vector<Packable> packable_weights(const Module& frozen, const std::optional
   std::vector<Packable> packable;
   Numbers numbers;
   std::vector<Node*> layers;  // that take the weight packed; null for others
-  std::unordered_set<const Node*> written;
-  for (const WrittenConstant& each : written_constants(forward_of(frozen))) {
-    written.insert(each.node);
-  }
+  const auto written = written_constants(forward_of(frozen));
   for (Node* node : all_nodes(*forward_of(frozen))) {
     const at::Tensor* weight = tensor_in(node);
-    if (!weight || written.count(node) || !question_about(weight->scalar_type()) ||
-        !weight->device().is_cpu()) {
+    if (!weight || std::find(written.begin(), written.end(), node) != written.end() ||
+        !question_about(weight->scalar_type()) || !weight->device().is_cpu()) {
       continue;
     }
     const auto& uses = node->output()->uses();

@@ -75,6 +75,29 @@ class Inside(Norm):
         return y, self.seen[0] * 1, self.others[0] * 1, self.others[1] * 1, self.named["a"] * 1
 
 
+class InContainersOfContainers(Norm):
+    """A list that another name of it appends to; tuples that a loop over a dictionary makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.grid: List[List[Tensor]] = [[torch.zeros(4)], [torch.zeros(4)]]  # noqa: UP006
+        self.two = (torch.zeros(4), [torch.zeros(4)])
+        self.named: Dict[str, Tensor] = {"a": torch.zeros(4), "b": torch.zeros(4)}  # noqa: UP006
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.linear(x)
+        last = self.grid[1]
+        last.append(y.sum(0))
+        self.grid[0][0] += 1
+        self.two[0].add_(1)
+        self.two[1][0].add_(2)
+        for name, each in self.named.items():
+            each.add_(len(name))
+        y = y * self.grid[0][0] * self.named["b"]
+        return y, self.two[0] + self.two[1][0] * 3, torch.stack(self.grid[1])
+
+
 class InsideWithoutScopes(Inside):
     def forward(self, x: Tensor):
         for each in self.others:
@@ -92,7 +115,15 @@ def loaded(module: Any) -> Any:
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # of sizes that PyTorch checks
 @pytest.mark.parametrize(
     "cls",
-    [Norm, NormWithoutScopes, NormInALoop, InstanceNorm, Inside, InsideWithoutScopes],
+    [
+        Norm,
+        NormWithoutScopes,
+        NormInALoop,
+        InstanceNorm,
+        Inside,
+        InsideWithoutScopes,
+        InContainersOfContainers,
+    ],
 )
 @pytest.mark.parametrize("how", ["exact", "exact, examples", "traced"])
 @pytest.mark.parametrize("is_saved", [False, True])
@@ -101,6 +132,8 @@ def test_each_call_finds_what_the_last_has_left(cls: Any, how: str, is_saved: bo
     module = cls().eval().requires_grad_(False)
     x = torch.rand(3, 4)
     made = copy.deepcopy(module)
+    if how == "traced" and cls is InContainersOfContainers:
+        pytest.skip("a trace does not append")
     if how == "traced":
         made = jit_amp.trace(made, (x,), check_trace=False)
         module(x)  # the trace has run it
@@ -113,22 +146,124 @@ def test_each_call_finds_what_the_last_has_left(cls: Any, how: str, is_saved: bo
             assert_same(frozen(x), module(x), f"call {call}")
 
 
+class Around(nn.Module):
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor):
+        return self.inner(x)
+
+
+class InADictionary(Norm):
+    def __init__(self) -> None:
+        super().__init__()
+        self.named: Dict[str, Tensor] = {"a": torch.zeros(4), "b": torch.zeros(4)}  # noqa: UP006
+
+    def forward(self, x: Tensor):
+        for name, each in self.named.items():
+            each.add_(len(name))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.linear(x) * self.named["b"]
+
+
+@pytest.mark.parametrize("cls", [Norm, Inside, InADictionary])
+def test_it_can_be_frozen_again(cls: Any) -> None:
+    """PyTorch freezes no module whose attributes share a tensor."""
+    module = cls().eval().requires_grad_(False)
+    frozen = jit_amp.freeze(copy.deepcopy(module), optimize_numerics=False)
+    again = jit_amp.freeze(torch.jit.script(Around(frozen)).eval(), optimize_numerics=False)
+    x = torch.rand(3, 4)
+    for call in range(4):
+        with torch.no_grad():
+            assert_same(again(x), module(x), f"call {call}")
+
+
 def test_a_norm_in_eval_mode_has_no_state() -> None:
     module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).eval()
     assert not list(jit_amp.freeze(module).named_buffers())
 
 
-def test_buffers_have_names_of_their_own() -> None:
+def test_state_has_its_name() -> None:
+    module = InContainersOfContainers().eval()
+    frozen = jit_amp.freeze(module)
+    assert torch.equal(frozen.named["a"], module.named["a"])
+    assert frozen.two[0].shape == (4,)
+    assert sorted(dict(jit_amp.freeze(Norm().eval()).named_buffers())) == ["mean", "variance"]
+
+
+def test_state_without_a_name_gets_one() -> None:
+    """A trace has what is in a list as constants."""
+
     class Named(Norm):
         def __init__(self) -> None:
             super().__init__()
-            self._state0 = 0.5
+            self._state0 = nn.Parameter(torch.rand(()))
+            self.seen = [torch.zeros(4)]
 
         def forward(self, x: Tensor):
+            self.seen[0].add_(1)
             with torch.autocast("cpu", dtype=torch.bfloat16):
-                y = self.linear(x) * self._state0
-            return F.batch_norm(y.float(), self.mean, self.variance, None, None, True, 0.1)
+                return self.linear(x) * self._state0, self.seen[0] * 1
 
-    module = Named().eval()
-    frozen = jit_amp.freeze(module, ["_state0"])
-    assert sorted(dict(frozen.named_buffers())) == ["_state1", "_state2"]
+    traced = jit_amp.trace(Named().eval(), (torch.rand(3, 4),), check_trace=False)
+    frozen = jit_amp.freeze(traced, ["_state0"])
+    assert list(dict(frozen.named_buffers())) == ["_state1"]
+
+
+class Overlapping(Norm):
+    """A list of what other attributes are, which PyTorch refuses to freeze."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both: List[Tensor] = [self.mean, self.variance]  # noqa: UP006
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.linear(x)
+        first = self.both[0]
+        first += 1
+        return y * self.mean + self.both[1], self.variance * 1
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_a_list_of_attributes_can_be_frozen(is_saved: bool) -> None:
+    module = Overlapping().eval().requires_grad_(False)
+    with pytest.raises(RuntimeError, match="overlaps"):
+        torch.jit.freeze(torch.jit.script(copy.deepcopy(module)))
+    frozen = jit_amp.freeze(copy.deepcopy(module), optimize_numerics=False)
+    if is_saved:
+        frozen = loaded(frozen)
+    x = torch.rand(3, 4)
+    for call in range(4):
+        with torch.no_grad():
+            assert_same(frozen(x), module(x), f"call {call}")
+
+
+class Twins(Norm):
+    """Two lists that are equal at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = [torch.zeros(4), torch.zeros(4)]
+        self.second = [torch.zeros(4), torch.zeros(4)]
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.linear(x)
+        for each in self.first:
+            each += 1
+        y = F.batch_norm(y.float(), self.mean, self.variance, None, None, True, 0.1)
+        return y, self.second[0] * 1, self.mean * 1, self.variance * 1
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_equal_lists_are_two(is_saved: bool) -> None:
+    module = Twins().eval().requires_grad_(False)
+    frozen = jit_amp.freeze(copy.deepcopy(module), optimize_numerics=False)
+    if is_saved:
+        frozen = loaded(frozen)
+    x = torch.rand(3, 4)
+    for call in range(4):
+        with torch.no_grad():
+            assert_same(frozen(x), module(x), f"call {call}")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable
+
+import pytest
 import torch
 from torch import Tensor
 
@@ -87,6 +91,18 @@ def test_a_number_minus_a_tensor_is_rsub() -> None:
     assert _C.run_pass("write_operators", graph, {}, False)
     found = [kind for kind in operators(graph) if "aten" in kind]
     assert found == ["aten::rsub", "aten::neg", "aten::add"]
+
+
+@pytest.mark.parametrize("function", [augmented, reminded, masked, of_a_dictionary, subtracted])
+def test_in_what_was_saved_they_are_seen_too(function: Callable[..., Tensor]) -> None:
+    file = io.BytesIO()
+    torch.jit.save(torch.jit.script(function), file)
+    file.seek(0)
+    loaded = torch.jit.load(file)
+    graph, as_made = loaded.graph.copy(), torch.jit.script(function).graph.copy()
+    for each in (graph, as_made):
+        _C.run_pass("write_operators", each, {}, False)
+    assert operators(graph) == operators(as_made)
 
 
 def test_another_fmod_stays() -> None:
