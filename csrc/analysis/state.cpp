@@ -1,53 +1,49 @@
 #include "analysis/state.h"
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "analysis/modules.h"
 #include "core/graphs.h"
+#include "core/sharing.h"
 #include "core/types.h"
-#include "core/written.h"
 
 namespace jit_amp {
 namespace {
 
 using namespace torch::jit;
 
-// An attribute that the graph reads.
+// An attribute that a graph reads.
 struct Attribute {
-  Node* node;
+  const Value* read;
   std::string path;
   c10::IValue value;
+  bool is_kept = false;
 };
 
-std::vector<Attribute> attributes(Graph& graph, const Module& self) {
-  const Modules modules(self._ivalue());
+std::vector<Attribute> attributes(const FlatMethod& method) {
+  Modules modules(method.self._ivalue());
   std::vector<Attribute> found;
-  for (Node* node : all_nodes(graph)) {
-    if (node->kind() != prim::GetAttr || node->owningGraph() != &graph ||
-        node->output()->type()->is_module() || is_plain(node->output()->type())) {
+  for (Node* node : all_nodes(*method.graph)) {
+    if (node->kind() == prim::fork) {
+      modules.enter(node);
+    }
+    if (node->kind() != prim::GetAttr || node->output()->type()->is_module() ||
+        is_plain(node->output()->type())) {
       continue;
     }
     const auto& name = node->s(attr::name);
     if (const auto [owner, path] = modules.find(node->input()); owner) {
-      found.push_back({node, path + name, owner->getAttr(name)});
+      found.push_back({node->output(), method.path + path + name, owner->getAttr(name)});
     }
   }
   return found;
 }
 
-// Whether it holds what another attribute is, or holds, too.
-bool overlaps(const Attribute& attribute, const std::vector<Attribute>& all) {
-  const c10::IValue& value = attribute.value;
-  return !value.isTensor() && !value.isObject() &&
-         std::any_of(all.begin(), all.end(), [&](const Attribute& each) {
-           return !each.value.is(value) && !each.value.isObject() && value.overlaps(each.value);
-         });
-}
-
 // Whether a norm's statistics may move: by what it says itself, by an attribute, or, as
 // nn.BatchNorm does it, by whether its module trains.
-bool is_on(const Value* training, const Module& self) {
+bool updates(const Node* norm, const Module& self) {
+  constexpr size_t kTraining = 5;
+  const Value* training = norm->input(kTraining);
   if (const auto known = constant_as<bool>(training)) {
     return *known;
   }
@@ -64,26 +60,62 @@ bool is_on(const Value* training, const Module& self) {
   return false;
 }
 
+// Whether one of them is, or holds, what the other is or holds, and they are not the same.
+bool overlap(const Attribute& a, const Attribute& b) {
+  return !a.value.is(b.value) && !a.value.isObject() && !b.value.isObject() &&
+         a.value.overlaps(b.value);
+}
+
 }  // namespace
 
-std::vector<std::string> state_attributes(const std::shared_ptr<Graph>& graph, const Module& self) {
-  constexpr size_t kMean = 3, kVariance = 4, kTraining = 5;
-  const auto containers = written_containers(graph);
-  std::unordered_set<const Node*> written(containers.begin(), containers.end());
-  for (const Node* node : all_nodes(*graph)) {
-    if (updates_statistics(node) && is_on(node->input(kTraining), self)) {
-      written.insert({node->input(kMean)->node(), node->input(kVariance)->node()});
+std::vector<std::string> state_attributes(const std::vector<FlatMethod>& methods) {
+  Sharing sharing;
+  Sharing seen;  // as PyTorch's freezing does
+  std::vector<Attribute> all;
+  bool has_tasks = false;
+  for (const FlatMethod& method : methods) {
+    has_tasks |= contains(*method.graph, prim::fork);
+    sharing.see(*method.graph, [&](const Node* norm) { return updates(norm, method.self); });
+    seen.see(*method.graph, [](const Node*) { return false; });
+    for (const Attribute& each : attributes(method)) {
+      sharing.holds(each.read, each.value);
+      seen.holds(each.read, each.value);
+      all.push_back(each);
     }
   }
-  const auto all = attributes(*graph, self);
-  std::vector<std::string> found;
+  std::vector<size_t> ahead;
+  const auto keep = [&](size_t i) {
+    if (!all[i].is_kept) {
+      all[i].is_kept = true;
+      ahead.push_back(i);
+    }
+  };
+  for (size_t i = 0; i < all.size(); ++i) {
+    const bool is_shared =
+        !all[i].value.isTensor() && std::any_of(all.begin(), all.end(), [&](const Attribute& each) {
+          return overlap(all[i], each);
+        });
+    const bool is_seen = all[i].value.isTensor() && !has_tasks && seen.is_written(all[i].read);
+    if (is_shared || (!is_seen && sharing.is_written(all[i].read))) {
+      keep(i);
+    }
+  }
+  while (!ahead.empty()) {  // and what has any of it
+    const size_t kept = ahead.back();
+    ahead.pop_back();
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (overlap(all[kept], all[i])) {
+        keep(i);
+      }
+    }
+  }
+  std::vector<std::string> paths;
   for (const Attribute& each : all) {
-    const bool is_new = std::find(found.begin(), found.end(), each.path) == found.end();
-    if (is_new && (written.count(each.node) || overlaps(each, all))) {
-      found.push_back(each.path);
+    if (each.is_kept && std::find(paths.begin(), paths.end(), each.path) == paths.end()) {
+      paths.push_back(each.path);
     }
   }
-  return found;
+  return paths;
 }
 
 }  // namespace jit_amp

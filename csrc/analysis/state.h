@@ -3,11 +3,11 @@
 //
 // It sees writes to an attribute itself (torch/csrc/jit/passes/freeze_module.cpp), and not those to
 // the tensors in a list, a dictionary, a tuple or an object: two lists that are equal at first
-// become one constant. Nor those of batch_norm and instance_norm to running statistics: what reads
-// these is computed when freezing. And it refuses a list, or the like, that holds what another
-// attribute is or holds too. Told to keep such attributes it does neither.
+// become one constant. Nor those of batch_norm and instance_norm to running statistics, nor those
+// of tasks: what reads these is computed when freezing. And it refuses a list, or the like, that
+// holds what another attribute is or holds too. Told to keep such attributes it does neither.
 //
-// An analysis: the graph does not change. Not seen: what tasks write.
+// An analysis: the graphs do not change.
 #pragma once
 
 #include <torch/csrc/jit/api/module.h>
@@ -19,8 +19,13 @@
 
 namespace jit_amp {
 
-// How `self`, the graph's first input, writes them: "a.b".
-std::vector<std::string> state_attributes(const std::shared_ptr<torch::jit::Graph>& graph,
-                                          const torch::jit::Module& self);
+struct FlatMethod {
+  std::shared_ptr<torch::jit::Graph> graph;  // without calls
+  torch::jit::Module self;                   // its first input
+  std::string path;                          // of that, from the module that is frozen: "", "a.b."
+};
+
+// How the module that is frozen writes them: "a.b.c".
+std::vector<std::string> state_attributes(const std::vector<FlatMethod>& methods);
 
 }  // namespace jit_amp

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "core/graphs.h"
-#include "core/written.h"
+#include "core/sharing.h"
 
 namespace jit_amp {
 namespace {

@@ -114,15 +114,15 @@ void lower_methods(const Module& module, const std::vector<Kept>& methods,
 // PyTorch's freezing, in place, of methods whose calls are inlined.
 void freeze_in_place(Module& module, const std::vector<Kept>& methods,
                      const std::vector<std::string>& preserved_attrs) {
-  std::vector<std::string> kept = preserved_attrs;
+  std::vector<FlatMethod> flat;
   for (const Kept& method : methods) {
     if (const GraphFunction* function = function_of(module, method)) {
-      const std::string prefix = method.path.empty() ? "" : method.path + ".";
-      for (const auto& path : state_attributes(function->graph(), submodule(module, method.path))) {
-        kept.push_back(prefix + path);
-      }
+      flat.push_back({function->graph(), submodule(module, method.path),
+                      method.path.empty() ? "" : method.path + "."});
     }
   }
+  std::vector<std::string> kept = state_attributes(flat);
+  kept.insert(kept.end(), preserved_attrs.begin(), preserved_attrs.end());
   freeze_module_inplace(&module, kept);
 }
 

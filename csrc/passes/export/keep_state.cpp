@@ -4,10 +4,9 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <string>
-#include <unordered_set>
 
 #include "core/graphs.h"
-#include "core/written.h"
+#include "core/sharing.h"
 
 namespace jit_amp {
 namespace {
@@ -38,33 +37,12 @@ std::string attribute_for(const c10::IValue& value, const c10::TypePtr& type, Mo
   return name;
 }
 
-// The constants that the graph writes to.
-std::unordered_set<Value*> written(const std::shared_ptr<Graph>& graph) {
-  constexpr size_t kMean = 3, kVariance = 4;
-  std::unordered_set<Value*> found;
-  for (Node* node : written_constants(graph)) {
-    if (node->owningGraph() == graph.get()) {
-      found.insert(node->output());
-    }
-  }
-  for (Node* node : all_nodes(*graph)) {
-    if (updates_statistics(node) && node->owningGraph() == graph.get()) {
-      for (const size_t at : {kMean, kVariance}) {
-        if (tensor_in(node->input(at)->node())) {
-          found.insert(node->input(at));
-        }
-      }
-    }
-  }
-  return found;
-}
-
 }  // namespace
 
 bool keep_state(const std::shared_ptr<Graph>& graph, Module self) {
-  const auto constants = written(graph);
-  for (Node* node : all_nodes(*graph)) {  // in their order
-    if (node->kind() != prim::Constant || !constants.count(node->output())) {
+  bool changed = false;
+  for (Node* node : written_constants(graph)) {
+    if (node->owningGraph() != graph.get()) {
       continue;
     }
     const auto value = toIValue(node->output());
@@ -72,8 +50,9 @@ bool keep_state(const std::shared_ptr<Graph>& graph, Module self) {
     const WithInsertPoint start(*graph->nodes().begin());
     node->output()->replaceAllUsesWith(
         graph->insertGetAttr(graph->inputs()[0], attribute_for(*value, type, self)));
+    changed = true;
   }
-  return !constants.empty();
+  return changed;
 }
 
 }  // namespace jit_amp

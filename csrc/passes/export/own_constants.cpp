@@ -5,7 +5,7 @@
 #include <unordered_set>
 
 #include "core/graphs.h"
-#include "core/written.h"
+#include "core/sharing.h"
 
 namespace jit_amp {
 namespace {

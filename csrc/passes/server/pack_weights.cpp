@@ -15,7 +15,7 @@
 #include "core/copies.h"
 #include "core/graphs.h"
 #include "core/processor.h"
-#include "core/written.h"
+#include "core/sharing.h"
 
 namespace jit_amp {
 namespace {
