@@ -53,6 +53,14 @@ void collect(Block* block, std::vector<Node*>& nodes) {
 
 }  // namespace
 
+std::string text_of(const Graph& graph) {
+  try {
+    return graph.toString(/*print_source_locations=*/false);
+  } catch (const c10::Error&) {
+    return "";
+  }
+}
+
 std::vector<Node*> all_nodes(Graph& graph) {
   std::vector<Node*> nodes;
   collect(graph.block(), nodes);

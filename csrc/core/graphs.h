@@ -14,6 +14,10 @@
 
 namespace jit_amp {
 
+// The graph as text, without places. Nothing where PyTorch cannot write it: constants that are
+// oneDNN's.
+std::string text_of(const torch::jit::Graph& graph);
+
 // Every node of the graph, those in blocks and forks included, in program order.
 std::vector<torch::jit::Node*> all_nodes(torch::jit::Graph& graph);
 

@@ -51,8 +51,7 @@ void run_pass(const Pass& pass, Context& context) {
     context.facts_hold = true;
   }
   const bool is_checked = is_verifying() && context.graph;
-  const std::string before =
-      is_checked ? context.graph->toString(/*print_source_locations=*/false) : "";
+  const std::string before = is_checked ? text_of(*context.graph) : "";
   const Graph* const was = context.graph.get();
   dump(pass.name, "before", context.graph);
   const auto start = std::chrono::steady_clock::now();
@@ -70,7 +69,7 @@ void run_pass(const Pass& pass, Context& context) {
     return;
   }
   const bool is_same = is_checked && context.graph.get() == was && !changed;
-  if (is_same && before != context.graph->toString(/*print_source_locations=*/false)) {
+  if (is_same && before != text_of(*context.graph)) {
     throw std::logic_error(
         c10::str("jit_amp: `", pass.name, "` changed a graph and says that it did not"));
   }

@@ -95,7 +95,7 @@ void lower_methods(const Module& module, const std::vector<Kept>& methods,
       run_pipeline(exporting(), context);
     });
     const auto [known, is_new] = lowered.emplace(context.function, context.graph);
-    if (!is_new && known->second->toString(false) != context.graph->toString(false)) {
+    if (!is_new && text_of(*known->second) != text_of(*context.graph)) {
       throw diagnostic(Diagnostic::preserved_twice, nullptr, {kept.path + "." + kept.name});
     }
   }

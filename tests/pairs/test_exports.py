@@ -25,11 +25,16 @@ NAMES = [
     if feature.scripted
     and name not in ("training mode", "nested argument", "weight written between its uses")
 ]
-KEPT = {"counter", "growing key cache", "state set anew in a branch"} | {
-    name for name in NAMES if name.startswith("cache ")
-}
+KEPT = {
+    "counter", "growing key cache", "state set anew in a branch",
+    "list of tensors that changes its elements", "list of numbers that grows",
+    "numbers of a dictionary, counted", "list by another name",
+    *(name for name in NAMES if name.startswith("cache ")),
+}  # fmt: skip
 REFUSED = {  # by the code, of which features it may be
-    "JA210": {name for name in NAMES if name.startswith("lost write")},
+    "JA210": {
+        name for name in NAMES if name.startswith("lost write") or "dropped operators" in name
+    },
     "JA301": {"ignored method"},
     "JA501": {"branch on a value"},
     "JA503": KEPT,
