@@ -194,6 +194,9 @@ class Interpreter:
         self._known: dict[int, tuple[Tensor, Tensor]] = {}
         self._old: dict[int, tuple[Tensor, str]] = {}
         self._cast_of: dict[int, tuple[Tensor, Tensor]] = {}
+        self._parted: dict[int, tuple[Tensor, set[int], Step]] = {}
+        self._stale: dict[int, Step] = {}
+        self._given = [x for x in pytree.tree_leaves(arguments) if isinstance(x, Tensor)]
         self._used: set[str] = set()
         self._recast: set[str] = set()
         self._left_by.clear()
@@ -213,6 +216,7 @@ class Interpreter:
                 self._refuse(step, 503, [path])
         self.left = {path: copy.deepcopy(self._written[path]) for path in self._left_by}
         self._use(pytree.tree_leaves(results))
+        self._watch_parted(results, ())
         result = results[0] if len(results) == 1 else tuple(results)
         return self.holder.end(self._forced(result) if isinstance(result, Truth) else result)
 
@@ -302,6 +306,10 @@ class Interpreter:
             if step.trace:
                 self._last = step
                 fx_traceback.set_stack_trace([step.trace])
+            if self._parted:
+                # An operator that writes in place, and has no `out=`, writes to its first operand.
+                written = operands[:1] if step.node.kind().endswith("_") else operands
+                self._watch_parted(operands, written if step.writes else ())
             try:
                 made = step.run(frame, *operands)
                 self._learn(step, operands, made)
@@ -318,6 +326,42 @@ class Interpreter:
             elif step.outputs:
                 frame.update(zip(step.outputs, made, strict=True))
         return [frame[number] for number in code.results]
+
+    def _part(self, step: Step, made: Sequence[Any], operands: Sequence[Any]) -> None:
+        """A branch or loop as a whole gives copies where a result is what came in, or a part of
+        it. ``made``: its results, each with the operands that it may be. It is not known what
+        eager has where both are used and one is written to."""
+        for result, sources in made:
+            for source in (operands[i] for i in sources):
+                for x, y in ((result, source), (source, result)):
+                    self._parted.setdefault(_storage(x), (x, set(), step))[1].add(_storage(y))
+
+    def _watch_parted(self, used: Any, written: Any) -> None:
+        """Refuses what uses a tensor that is not written to here, and may be in eager."""
+        storages = {_storage(x) for x in pytree.tree_leaves(used) if isinstance(x, Tensor)}
+        for storage in storages & self._stale.keys():
+            self._refuse_parted(self._stale[storage])
+        ahead = [_storage(x) for x in pytree.tree_leaves(written) if isinstance(x, Tensor)]
+        ahead = [storage for storage in ahead if storage in self._parted]
+        reached = set(ahead)
+        outside: set[int] | None = None
+        while ahead:
+            _, others, step = self._parted[ahead.pop()]
+            for other in others - reached:
+                if outside is None:  # the program's state, and its arguments
+                    state = [*self.holder.root.parameters(), *self.holder.root.buffers()]
+                    outside = {_storage(x) for x in (*state, *self._given)}
+                if other in outside:
+                    self._refuse_parted(step)
+                self._stale[other] = step
+                reached.add(other)
+                ahead.append(other)
+
+    def _refuse_parted(self, step: Step) -> NoReturn:
+        if step.node.kind() == "prim::Loop":
+            self._refuse(step, 502, [])
+        said = "its result may be another tensor of the program, and one is written to later"
+        self._refuse(step, 501, [said])
 
     def _learn(self, step: Step, operands: list[Any], made: Any) -> None:
         """The values of a few small tensors are known: those made of numbers, as how much a
@@ -439,7 +483,10 @@ class Interpreter:
                 504,
                 ["a decision that depends on the values of tensors, while the program is exported"],
             )
-        if not isinstance(error, _OF_THE_PROGRAM) or name in _UNSUPPORTED:
+        is_of_symbols = "but instead found type 'Sym" in str(
+            error
+        )  # an operator takes numbers alone
+        if not isinstance(error, _OF_THE_PROGRAM) or name in _UNSUPPORTED or is_of_symbols:
             self._refuse(step, 505, [step.node.kind(), f" ({name}: {first})"])
         is_told = hasattr(error, "__notes__") or not hasattr(error, "add_note")  # Python 3.10
         if step.trace and not is_told:
@@ -784,6 +831,8 @@ class Interpreter:
         if body.parameters[0] in body.read() or not isinstance(goes_on, Tensor):
             self._refuse(step, 502, [])
 
+        parts: list[list[set[int]]] = []
+
         def ask(condition: Tensor, *_: Any) -> Tensor:
             return condition.clone()
 
@@ -799,6 +848,7 @@ class Interpreter:
             if not isinstance(condition, Truth) or not isinstance(condition.of, Tensor):
                 raise TypeError("its condition is no tensor")
             moved = [_as_condition(condition.of), *(after[0][i] for i in tensors)]
+            parts.append([_aliased(x, operands) for x in moved])
             return _without_aliases(moved, operands)
 
         given = (_as_condition(goes_on), *(leaves[i] for i in tensors))
@@ -810,7 +860,14 @@ class Interpreter:
             raise
         except Exception:  # of any class: by torch.export, about what the loop carries
             self._refuse(step, 502, [])
-        for i, value in zip(tensors, made[1:], strict=True):
+        results = list(made[1:])
+        if any(each.writes for each in self.code.all_steps()):  # autograd takes no writes to them
+            results = [torch.ops.aten.clone.default(x) for x in results]
+        # It may run no times: then a result is what came in.
+        before = [leaves[i] for i in tensors]
+        of = [{i} | found for i, found in enumerate(parts[-1][1:])]
+        self._part(step, list(zip(results, of, strict=True)), [*before, *closed.operands])
+        for i, value in zip(tensors, results, strict=True):
             leaves[i] = value
         values: list[Any] = pytree.tree_unflatten(leaves, spec)
         return values
@@ -880,6 +937,9 @@ class Interpreter:
                     )
         closed = Closed(list(outer), *pytree.tree_flatten(outer))
         self._use(closed.leaves)  # other tensors stand for them in the blocks
+        if self._parted:
+            writes = any(inner.writes for block in blocks for inner in block.all_steps())
+            self._watch_parted(closed.leaves, closed.leaves if writes else ())
         return closed
 
     def _run_closed(
@@ -919,12 +979,15 @@ class Interpreter:
         if isinstance(condition, Tensor):
             condition = _as_condition(condition)
         shapes: list[tuple[Any, list[Any]]] = []
+        parts: list[list[set[int]]] = []
 
         def side(block: Code) -> Callable[..., Any]:
             def run(*operands: Any) -> tuple[Any, ...]:
                 results, of = pytree.tree_flatten(self._run_closed(block, closed, operands))
                 shapes.append((of, [_MOVED if _is_moved(r) else r for r in results]))
-                made = _without_aliases([r for r in results if _is_moved(r)], operands)
+                moved = [r for r in results if _is_moved(r)]
+                parts.append([_aliased(r, operands) for r in moved])
+                made = _without_aliases(moved, operands)
                 # What only writes gives something too: PyTorch loads no branch without results.
                 return made or (torch.ops.aten.zeros.default([], dtype=torch.bool),)
 
@@ -942,6 +1005,8 @@ class Interpreter:
         (of, plain), (of_other, plain_other) = shapes[-2:]
         if of != of_other or plain != plain_other:
             self._refuse(step, 501, ["its sides give other numbers, or lists of others"])
+        of_both = [a | b for a, b in zip(*parts[-2:], strict=True)]
+        self._part(step, list(zip(made, of_both, strict=False)), closed.operands)
         moved_results = iter(made)
         results = [next(moved_results) if each is _MOVED else each for each in plain]
         values: list[Any] = pytree.tree_unflatten(results, of)
@@ -1233,6 +1298,12 @@ def _without_aliases(values: Sequence[Any], operands: Sequence[Any]) -> tuple[An
         torch.ops.aten.clone.default(x) if isinstance(x, Tensor) and _storage(x) in storages else x
         for x in values
     )
+
+
+def _aliased(x: Any, operands: Sequence[Any]) -> set[int]:
+    """Which operands share memory with it."""
+    tensors = [(i, y) for i, y in enumerate(operands) if isinstance(y, Tensor)]
+    return {i for i, y in tensors if isinstance(x, Tensor) and _storage(x) == _storage(y)}
 
 
 def _storage(x: Tensor) -> int:

@@ -929,6 +929,20 @@ class Python(nn.Module):
         return self.twice(x @ x)
 
 
+class Averaging(nn.Module):
+    """How far its statistics move is a number that a tensor tells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4, momentum=None)
+
+    def eval(self) -> Averaging:
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x)
+
+
 class Opaque(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -949,6 +963,7 @@ class Opaque(nn.Module):
         (Opaque(), 301, "torch._euclidean_dist"),
         (Packed(), 505, "pack_padded_sequence"),
         (Python(), 505, "self.twice(x @ x)"),
+        (Averaging(), 505, "return F.batch_norm("),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else None,
 )
