@@ -1,6 +1,9 @@
 #include "analysis/state.h"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
+#include <unordered_map>
 
 #include "analysis/modules.h"
 #include "core/graphs.h"
@@ -14,15 +17,15 @@ using namespace torch::jit;
 
 // An attribute that a graph reads.
 struct Attribute {
-  const Value* read;
-  std::string path;
+  const Value* read;  // the first
   c10::IValue value;
   bool is_kept = false;
 };
 
-std::vector<Attribute> attributes(const FlatMethod& method) {
+using Attributes = std::map<std::string, Attribute>;  // by path
+
+void find_attributes(const FlatMethod& method, Attributes& found) {
   Modules modules(method.self._ivalue());
-  std::vector<Attribute> found;
   for (Node* node : all_nodes(*method.graph)) {
     if (node->kind() == prim::fork) {
       modules.enter(node);
@@ -33,11 +36,47 @@ std::vector<Attribute> attributes(const FlatMethod& method) {
     }
     const auto& name = node->s(attr::name);
     if (const auto [owner, path] = modules.find(node->input()); owner) {
-      found.push_back({node->output(), method.path + path + name, owner->getAttr(name)});
+      found.emplace(method.path + path + name, Attribute{node->output(), owner->getAttr(name)});
     }
   }
-  return found;
 }
+
+// Attributes that are, or hold, one thing, as PyTorch's freezing asks it.
+class Overlaps {
+ public:
+  explicit Overlaps(Attributes& all) {
+    for (auto& [path, attribute] : all) {
+      if (may_hold_tensors(attribute.read->type()) && !attribute.value.isObject()) {
+        for (const c10::IValue& inside : values_in(attribute)) {
+          of_[inside].push_back(&attribute);
+        }
+      }
+    }
+  }
+
+  // Those that are not the same, but have something in common.
+  std::vector<Attribute*> with(const Attribute& attribute) const {
+    std::vector<Attribute*> found;
+    for (const c10::IValue& inside : values_in(attribute)) {
+      if (const auto others = of_.find(inside); others != of_.end()) {
+        std::copy_if(others->second.begin(), others->second.end(), std::back_inserter(found),
+                     [&](const Attribute* each) { return !each->value.is(attribute.value); });
+      }
+    }
+    return found;
+  }
+
+ private:
+  static c10::IValue::HashAliasedIValues values_in(const Attribute& attribute) {
+    c10::IValue::HashAliasedIValues inside;
+    attribute.value.getSubValues(inside);
+    return inside;
+  }
+
+  std::unordered_map<c10::IValue, std::vector<Attribute*>, c10::IValue::HashAliasedIValue,
+                     c10::IValue::CompAliasedIValues>
+      of_;
+};
 
 // Whether a norm's statistics may move: by what it says itself, by an attribute, or, as
 // nn.BatchNorm does it, by whether its module trains.
@@ -60,59 +99,46 @@ bool updates(const Node* norm, const Module& self) {
   return false;
 }
 
-// Whether one of them is, or holds, what the other is or holds, and they are not the same.
-bool overlap(const Attribute& a, const Attribute& b) {
-  return !a.value.is(b.value) && !a.value.isObject() && !b.value.isObject() &&
-         a.value.overlaps(b.value);
-}
-
 }  // namespace
 
 std::vector<std::string> state_attributes(const std::vector<FlatMethod>& methods) {
   Sharing sharing;
   Sharing seen;  // as PyTorch's freezing does
-  std::vector<Attribute> all;
+  Attributes all;
   bool has_tasks = false;
   for (const FlatMethod& method : methods) {
     has_tasks |= contains(*method.graph, prim::fork);
     sharing.see(*method.graph, [&](const Node* norm) { return updates(norm, method.self); });
     seen.see(*method.graph, [](const Node*) { return false; });
-    for (const Attribute& each : attributes(method)) {
-      sharing.holds(each.read, each.value);
-      seen.holds(each.read, each.value);
-      all.push_back(each);
-    }
+    find_attributes(method, all);
   }
-  std::vector<size_t> ahead;
-  const auto keep = [&](size_t i) {
-    if (!all[i].is_kept) {
-      all[i].is_kept = true;
-      ahead.push_back(i);
-    }
-  };
-  for (size_t i = 0; i < all.size(); ++i) {
+  for (const auto& [path, each] : all) {
+    sharing.holds(each.read, each.value);
+    seen.holds(each.read, each.value);
+  }
+  const Overlaps overlaps(all);
+  std::vector<Attribute*> ahead;
+  for (auto& [path, each] : all) {
+    const bool is_seen = each.value.isTensor() && !has_tasks && seen.is_written(each.read);
     const bool is_shared =
-        !all[i].value.isTensor() && std::any_of(all.begin(), all.end(), [&](const Attribute& each) {
-          return overlap(all[i], each);
-        });
-    const bool is_seen = all[i].value.isTensor() && !has_tasks && seen.is_written(all[i].read);
-    if (is_shared || (!is_seen && sharing.is_written(all[i].read))) {
-      keep(i);
+        !each.value.isTensor() && !each.value.isObject() && !overlaps.with(each).empty();
+    if (is_shared || (!is_seen && sharing.is_written(each.read))) {
+      ahead.push_back(&each);
     }
   }
   while (!ahead.empty()) {  // and what has any of it
-    const size_t kept = ahead.back();
+    Attribute& kept = *ahead.back();
     ahead.pop_back();
-    for (size_t i = 0; i < all.size(); ++i) {
-      if (overlap(all[kept], all[i])) {
-        keep(i);
-      }
+    if (!kept.is_kept) {
+      kept.is_kept = true;
+      const auto others = overlaps.with(kept);
+      ahead.insert(ahead.end(), others.begin(), others.end());
     }
   }
   std::vector<std::string> paths;
-  for (const Attribute& each : all) {
-    if (each.is_kept && std::find(paths.begin(), paths.end(), each.path) == paths.end()) {
-      paths.push_back(each.path);
+  for (const auto& [path, each] : all) {
+    if (each.is_kept) {
+      paths.push_back(path);
     }
   }
   return paths;
