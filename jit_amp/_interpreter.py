@@ -98,6 +98,8 @@ class Step:
     takes_truth: bool = False
     writes: bool = False
     """Whether it writes to tensors."""
+    written: tuple[int, ...] = ()
+    """Which operands."""
     is_pure: bool = False
     """Whether it is an operator of PyTorch's that gives the same for the same operands."""
     is_fixed: bool = False
@@ -143,10 +145,14 @@ class Closed:
     numbers: list[int]
     leaves: list[Any]
     spec: Any
+    written: set[int] = field(default_factory=set)
+    """Of the leaves, by what runs."""
 
     @property
     def moved(self) -> list[int]:
-        return [i for i, leaf in enumerate(self.leaves) if _is_moved(leaf)]
+        """Each tensor once."""
+        first = {id(leaf): i for i, leaf in reversed(list(enumerate(self.leaves)))}
+        return [i for i, leaf in enumerate(self.leaves) if _is_moved(leaf) and first[id(leaf)] == i]
 
     @property
     def operands(self) -> tuple[Any, ...]:
@@ -196,6 +202,7 @@ class Interpreter:
         self._cast_of: dict[int, tuple[Tensor, Tensor]] = {}
         self._parted: dict[int, tuple[Tensor, set[int], Step]] = {}
         self._stale: dict[int, Step] = {}
+        self._wrote: set[int] = set()
         self._given = [x for x in pytree.tree_leaves(arguments) if isinstance(x, Tensor)]
         self._used: set[str] = set()
         self._recast: set[str] = set()
@@ -254,7 +261,8 @@ class Interpreter:
             meaning = OF_TENSORS.get(node.kind()) or PLAIN.get(node.kind())
             return _plainly(meaning) if meaning else self._unknown(step)
         try:
-            runner, step.writes, step.is_pure = _runner(text)
+            runner, step.written, step.is_pure = _runner(text)
+            step.writes = bool(step.written)
         except LookupError:  # a library that registers it may be loaded later
             return self._unknown(step)
         compare = COMPARISONS.get(node.kind())
@@ -306,10 +314,8 @@ class Interpreter:
             if step.trace:
                 self._last = step
                 fx_traceback.set_stack_trace([step.trace])
-            if self._parted:
-                # An operator that writes in place, and has no `out=`, writes to its first operand.
-                written = operands[:1] if step.node.kind().endswith("_") else operands
-                self._watch_parted(operands, written if step.writes else ())
+            if self._parted or (self._is_inside and step.writes):
+                self._watch_parted(operands, [operands[i] for i in step.written])
             try:
                 made = step.run(frame, *operands)
                 self._learn(step, operands, made)
@@ -342,6 +348,7 @@ class Interpreter:
         for storage in storages & self._stale.keys():
             self._refuse_parted(self._stale[storage])
         ahead = [_storage(x) for x in pytree.tree_leaves(written) if isinstance(x, Tensor)]
+        self._wrote.update(ahead)
         ahead = [storage for storage in ahead if storage in self._parted]
         reached = set(ahead)
         outside: set[int] | None = None
@@ -860,6 +867,7 @@ class Interpreter:
             raise
         except Exception:  # of any class: by torch.export, about what the loop carries
             self._refuse(step, 502, [])
+        self._watch_parted((), [closed.leaves[i] for i in closed.written])
         results = list(made[1:])
         if any(each.writes for each in self.code.all_steps()):  # autograd takes no writes to them
             results = [torch.ops.aten.clone.default(x) for x in results]
@@ -937,9 +945,7 @@ class Interpreter:
                     )
         closed = Closed(list(outer), *pytree.tree_flatten(outer))
         self._use(closed.leaves)  # other tensors stand for them in the blocks
-        if self._parted:
-            writes = any(inner.writes for block in blocks for inner in block.all_steps())
-            self._watch_parted(closed.leaves, closed.leaves if writes else ())
+        self._watch_parted(closed.leaves, ())
         return closed
 
     def _run_closed(
@@ -952,17 +958,28 @@ class Interpreter:
     ) -> list[Any]:
         """Runs the block on what stands for the closed values that are moved. It may change nothing
         outside."""
-        own = list(closed.leaves)
-        for i, operand in zip(closed.moved, operands, strict=True):
-            own[i] = operand
+        stands_for = {
+            id(closed.leaves[i]): operand for i, operand in zip(closed.moved, operands, strict=True)
+        }
+        own = [stands_for.get(id(leaf), leaf) for leaf in closed.leaves]
         before = (dict(self._written), dict(self._kept), dict(self._numbers))
         inside: Frame = pytree.tree_unflatten(own, closed.spec)
         inside.update(zip(block.parameters, parameters, strict=True))
         was_inside, self._is_inside = self._is_inside, True
+        wrote, self._wrote = self._wrote, set()
         try:
             values = self._run(block, inside, fixed=True)
+            for i, operand in zip(closed.moved, operands, strict=True):
+                if isinstance(operand, Tensor) and _storage(operand) in self._wrote:
+                    closed.written.add(i)
+                if isinstance(operand, Tensor) and _storage(operand) in self._stale:
+                    self._refuse_parted(self._stale[_storage(operand)])
         finally:
-            self._is_inside = was_inside
+            self._is_inside, self._wrote = was_inside, wrote
+        if self._hands_on_what_changes(values, (inside, parameters)):
+            raise TypeError(
+                "a list or dictionary of the program comes out, and is changed somewhere"
+            )
         if self._written != before[0]:
             raise TypeError("a side writes to an attribute")
         self._written, self._kept, self._numbers = before
@@ -972,6 +989,13 @@ class Interpreter:
         if keeps_truth:
             return values
         return [self._forced(v) if isinstance(v, Truth) else v for v in values]
+
+    def _hands_on_what_changes(self, values: Any, given: Any) -> bool:
+        """Whether containers come out that came in: new ones stand for them afterwards."""
+        ids = {id(each) for each in _containers(given)}
+        return any(id(each) in ids for each in _containers(values)) and any(
+            each.node.kind() in _CHANGES for each in self.code.all_steps()
+        )
 
     def _cond(self, step: Step, frame: Frame, condition: Any, blocks: list[Code]) -> list[Any]:
         """``torch.cond``: what both sides read are its operands."""
@@ -1002,6 +1026,7 @@ class Interpreter:
         except Exception as error:
             said = str(error).strip().splitlines() or [""]
             self._refuse(step, 501, [f"{type(error).__name__}: {said[0]}"])
+        self._watch_parted((), [closed.leaves[i] for i in closed.written])
         (of, plain), (of_other, plain_other) = shapes[-2:]
         if of != of_other or plain != plain_other:
             self._refuse(step, 501, ["its sides give other numbers, or lists of others"])
@@ -1103,15 +1128,16 @@ _UNSUPPORTED = (
 
 
 @cache
-def _runner(text: str) -> tuple[Callable[..., Any], bool, bool]:
-    """What runs the operator of the schema, and whether it writes to tensors and is pure. Raises
+def _runner(text: str) -> tuple[Callable[..., Any], tuple[int, ...], bool]:
+    """What runs the operator of the schema, what it writes to, and whether it is pure. Raises
     LookupError where there is none."""
     schema = torch._C.parse_schema(text)
     full = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
     meaning = OF_TENSORS.get(full)
     if meaning is None and not _has_tensors(schema):
         meaning = PLAIN.get(full) or PLAIN.get(schema.name)
-    writes = bool(schema.is_mutable) and _has_tensors(schema)
+    is_writing = bool(schema.is_mutable) and _has_tensors(schema)
+    writes = tuple(i for i, x in enumerate(schema.arguments) if is_writing and _is_written(x))
     if meaning is not None:
         return _plainly(meaning), writes, full in _PURE
     operator = _overload(schema)
@@ -1300,6 +1326,24 @@ def _without_aliases(values: Sequence[Any], operands: Sequence[Any]) -> tuple[An
     )
 
 
+def _containers(value: Any) -> Iterator[Any]:
+    """Lists and dictionaries that can be changed, however deep."""
+    if isinstance(value, (list, dict)):
+        yield value
+    if isinstance(value, (list, dict, tuple)):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _containers(each)
+
+
+_CHANGES = frozenset(
+    f"aten::{name}"
+    for name in (
+        "_set_item", "append", "insert", "extend", "pop", "clear", "Delete", "reverse", "sort",
+        "remove", "update", "setdefault", "popitem", "add_",
+    )
+)  # fmt: skip
+
+
 def _aliased(x: Any, operands: Sequence[Any]) -> set[int]:
     """Which operands share memory with it."""
     tensors = [(i, y) for i, y in enumerate(operands) if isinstance(y, Tensor)]
@@ -1313,6 +1357,11 @@ def _storage(x: Tensor) -> int:
 def _numbered(made: Any) -> Any:
     """dtypes as the numbers that they are in TorchScript."""
     return NUMBER_OF.get(made, made) if isinstance(made, (torch.dtype, torch.layout)) else made
+
+
+def _is_written(argument: Any) -> bool:
+    info = argument.alias_info
+    return info is not None and (info.is_write or "!" in str(argument))
 
 
 def _has_tensors(schema: Any) -> bool:

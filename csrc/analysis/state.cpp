@@ -1,8 +1,12 @@
 #include "analysis/state.h"
 
+#include <torch/csrc/jit/ir/alias_analysis.h>
+
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <optional>
+#include <set>
 #include <unordered_map>
 
 #include "analysis/modules.h"
@@ -78,51 +82,78 @@ class Overlaps {
       of_;
 };
 
-// Whether a norm's statistics may move: by what it says itself, by an attribute, or, as
-// nn.BatchNorm does it, by whether its module trains.
-bool updates(const Node* norm, const Module& self) {
-  constexpr size_t kTraining = 5;
-  const Value* training = norm->input(kTraining);
-  if (const auto known = constant_as<bool>(training)) {
-    return *known;
+// A condition that constants and attributes alone decide.
+std::optional<bool> decided(const Value* value, const Module& self) {
+  const Node* node = value->node();
+  if (const auto known = constant_as<bool>(value)) {
+    return known;
   }
-  const Node* node = training->node();
   if (node->kind() == prim::GetAttr) {
     const auto [owner, path] = Modules(self._ivalue()).find(node->input());
-    return !owner || owner->getAttr(node->s(attr::name)).toBool();
+    return owner ? std::optional(owner->getAttr(node->s(attr::name)).toBool()) : std::nullopt;
   }
-  for (const Module& each : self.modules()) {
-    if (each.hasattr("training") && each.is_training()) {
-      return true;
+  if (node->kind() == aten::__not__) {
+    const auto known = decided(node->input(), self);
+    return known ? std::optional(!*known) : std::nullopt;
+  }
+  if (node->kind() == prim::If) {
+    const auto condition = decided(node->input(), self);
+    const auto& blocks = node->blocks();
+    const auto first = decided(blocks[0]->outputs()[value->offset()], self);
+    const auto second = decided(blocks[1]->outputs()[value->offset()], self);
+    return condition ? (*condition ? first : second) : first == second ? first : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+// The attributes that PyTorch's freezing sees written to.
+std::set<std::string> seen_by_pytorch(const FlatMethod& method) {
+  const AliasDb aliases(method.graph, /*isFrozen=*/true);
+  std::set<std::string> found;
+  for (Node* node : all_nodes(*method.graph)) {
+    if (node->kind() == prim::GetAttr && node->owningGraph() == method.graph.get() &&
+        aliases.hasOutputWriters(node)) {
+      const auto [owner, path] = Modules(method.self._ivalue()).find(node->input());
+      found.insert(method.path + path + node->s(attr::name));
     }
   }
-  return false;
+  return found;
 }
 
 }  // namespace
 
 std::vector<std::string> state_attributes(const std::vector<FlatMethod>& methods) {
+  constexpr size_t kTraining = 5;
   Sharing sharing;
-  Sharing seen;  // as PyTorch's freezing does
   Attributes all;
   bool has_tasks = false;
   for (const FlatMethod& method : methods) {
     has_tasks |= contains(*method.graph, prim::fork);
-    sharing.see(*method.graph, [&](const Node* norm) { return updates(norm, method.self); });
-    seen.see(*method.graph, [](const Node*) { return false; });
+    sharing.see(*method.graph, [&](const Node* norm) {
+      return decided(norm->input(kTraining), method.self) != false;
+    });
     find_attributes(method, all);
   }
   for (const auto& [path, each] : all) {
     sharing.holds(each.read, each.value);
-    seen.holds(each.read, each.value);
   }
+  std::optional<std::set<std::string>> seen;
+  const auto is_seen = [&](const std::string& path) {
+    if (!seen) {
+      seen.emplace();
+      for (const FlatMethod& method : methods) {
+        seen->merge(seen_by_pytorch(method));
+      }
+    }
+    return seen->count(path) != 0;
+  };
   const Overlaps overlaps(all);
   std::vector<Attribute*> ahead;
   for (auto& [path, each] : all) {
-    const bool is_seen = each.value.isTensor() && !has_tasks && seen.is_written(each.read);
     const bool is_shared =
         !each.value.isTensor() && !each.value.isObject() && !overlaps.with(each).empty();
-    if (is_shared || (!is_seen && sharing.is_written(each.read))) {
+    const bool may_be_seen = each.value.isTensor() && !has_tasks;
+    if (is_shared || (sharing.is_written(each.read) && !(may_be_seen && is_seen(path)))) {
       ahead.push_back(&each);
     }
   }

@@ -3,6 +3,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/dialect.h"
 #include "core/graphs.h"
@@ -50,12 +51,10 @@ bool is_named(const Value* result, const c10::Argument& declared) {
   return is_one(result) && declared.alias_info() && !declared.alias_info()->isWildcardAfter();
 }
 
-// Whether it is written to, or what it holds is.
-bool is_written_to(const c10::Argument& argument) {
-  const c10::AliasInfo* info = argument.alias_info();
-  return info && (info->isWrite() ||
-                  std::any_of(info->containedTypes().begin(), info->containedTypes().end(),
-                              [](const c10::AliasInfo& each) { return each.isWrite(); }));
+// Whether what it holds is written to.
+bool is_written_inside(const c10::AliasInfo& info) {
+  return std::any_of(info.containedTypes().begin(), info.containedTypes().end(),
+                     [](const c10::AliasInfo& each) { return each.isWrite(); });
 }
 
 }  // namespace
@@ -63,21 +62,27 @@ bool is_written_to(const c10::Argument& argument) {
 Sharing::Container& Sharing::container(Key key) {
   Container* found = &containers_.try_emplace(key, Container{key, false, {}}).first->second;
   while (found->parent != key) {
+    Container& up = containers_.at(found->parent);
     key = found->parent;
-    found = &containers_.at(key);
+    found->parent = up.parent;
+    found = &up;
   }
   return *found;
 }
 
 void Sharing::unite(Key a, Key b) {
-  Container& from = container(a);
-  Container& to = container(b);
-  if (&from != &to) {
-    from.parent = to.parent;
-    to.is_changed |= from.is_changed;
-    to.elements.insert(to.elements.end(), from.elements.begin(), from.elements.end());
-    from.elements.clear();
+  Container* from = &container(a);
+  Container* to = &container(b);
+  if (from == to) {
+    return;
   }
+  if (from->elements.size() > to->elements.size()) {
+    std::swap(from, to);
+  }
+  from->parent = to->parent;
+  to->is_changed |= from->is_changed;
+  to->elements.insert(to->elements.end(), from->elements.begin(), from->elements.end());
+  from->elements.clear();
 }
 
 void Sharing::connect(const Value* result, const Value* operand) {
@@ -93,14 +98,16 @@ void Sharing::connect(const Value* result, const Value* operand) {
   }
 }
 
-void Sharing::write(const Value* value) {
+void Sharing::write(const Value* value, bool with_elements) {
   if (!is_asked(value)) {
     return;
   }
   if (!is_one(value)) {
     container(value).is_changed = true;
   }
-  ahead_.push_back(value);
+  if (is_one(value) || with_elements) {
+    ahead_.push_back(value);
+  }
 }
 
 void Sharing::holds(const Value* value, const c10::IValue& what) {
@@ -158,19 +165,19 @@ bool Sharing::is_written(const Value* value) {
 }
 
 void Sharing::see(Graph& graph, const std::function<bool(const Node*)>& updates) {
-  constexpr size_t kMean = 3, kVariance = 4;
   for (Node* node : all_nodes(graph)) {
-    see(node);
-    if (updates_statistics(node) && (!updates || updates(node))) {
-      write(node->input(kMean));
-      write(node->input(kVariance));
-    }
+    see(node, updates);
   }
 }
 
-void Sharing::see(Node* node) {
+void Sharing::see(Node* node, const std::function<bool(const Node*)>& updates) {
+  constexpr size_t kMean = 3, kVariance = 4;
   if (node->kind() == prim::Constant) {
     return;
+  }
+  if (updates_statistics(node) && (!updates || updates(node))) {
+    write(node->input(kMean), false);
+    write(node->input(kVariance), false);
   }
   if (is_of_module(node)) {
     see_attribute(node);
@@ -200,7 +207,7 @@ void Sharing::see(Node* node) {
     }
     for (Node* each : within->nodes()) {
       if (!is_task) {  // a task's nodes are the graph's
-        see(each);
+        see(each, updates);
       }
     }
   } else {
@@ -209,8 +216,8 @@ void Sharing::see(Node* node) {
         node->kind() != aten::wait) {
       see_operator(node, *schema);
     } else {
-      see_unknown(node,
-                  is_call(node) || (!schema && node->kind() != prim::SetAttr && may_write(node)));
+      see_unknown(node, is_call(node) || is_write(node) ||
+                            (!schema && node->kind() != prim::SetAttr && may_write(node)));
     }
   }
 }
@@ -245,8 +252,9 @@ void Sharing::see_operator(const Node* node, const FunctionSchema& schema) {
     }
   }
   for (size_t j = 0; j < std::min(inputs.size(), arguments.size()); ++j) {
-    if (is_written_to(arguments[j])) {
-      write(inputs[j]);
+    const c10::AliasInfo* info = arguments[j].alias_info();
+    if (info && (info->isWrite() || is_written_inside(*info))) {
+      write(inputs[j], is_written_inside(*info));
       for (size_t k = 0; !is_one(inputs[j]) && k < inputs.size(); ++k) {
         connect(inputs[j], inputs[k]);  // it may be put into it
       }
@@ -267,11 +275,11 @@ void Sharing::see_unknown(const Node* node, bool writes) {
     }
   }
   if (node->kind() == prim::SetAttr) {
-    write(node->input(0));
+    write(node->input(0), /*with_elements=*/false);
     connect(node->input(0), node->input(1));
   }
   for (size_t i = 0; writes && i < node->inputs().size(); ++i) {
-    write(node->input(i));
+    write(node->input(i), /*with_elements=*/true);
     for (const Value* operand : node->inputs()) {
       connect(node->input(i), operand);
     }

@@ -48,8 +48,8 @@ class Sharing {
   void unite(Key a, Key b);
   // The result may be the operand, or hold it, or come out of it.
   void connect(const torch::jit::Value* result, const torch::jit::Value* operand);
-  void write(const torch::jit::Value* value);
-  void see(torch::jit::Node* node);
+  void write(const torch::jit::Value* value, bool with_elements);
+  void see(torch::jit::Node* node, const std::function<bool(const torch::jit::Node*)>& updates);
   void see_attribute(const torch::jit::Node* node);
   void see_operator(const torch::jit::Node* node, const c10::FunctionSchema& schema);
   void see_unknown(const torch::jit::Node* node, bool writes);

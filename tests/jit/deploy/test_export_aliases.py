@@ -70,9 +70,28 @@ class KeptBesideALoop(Net):
         return y, h
 
 
+class AList(Net):
+    """The list that a branch gives is one that came in."""
+
+    def forward(self, x: Tensor):
+        first, second = [self.layer(x)], [x * 2]
+        chosen = second
+        if bool(x.max() > 0):
+            chosen = first
+        chosen[0] = x * 5
+        return first[0]
+
+
 @pytest.mark.parametrize(
     ("cls", "code"),
-    [(Kept, 501), (OfTheModule, 501), (OfTheCaller, 501), (APart, 501), (KeptBesideALoop, 502)],
+    [
+        (Kept, 501),
+        (OfTheModule, 501),
+        (OfTheCaller, 501),
+        (APart, 501),
+        (KeptBesideALoop, 502),
+        (AList, 501),
+    ],
 )
 def test_what_is_written_to_besides_is_refused(cls: Any, code: int) -> None:
     with pytest.raises(jit_amp.AutocastError, match=rf"(?s)\[JA{code}\].*File .*{__file__}"):
@@ -116,7 +135,55 @@ class WrittenWithin(Net):
         return self.layer(x) + self.day
 
 
-@pytest.mark.parametrize("cls", [Replaced, ReplacedByALoop, WrittenBefore, WrittenWithin])
+class WritesToItsOwn(Net):
+    """A later branch writes to what it has made itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor):
+        y = self.layer(x).float()
+        h = x
+        if bool(x.max() > 100):
+            h = x * 0.5
+        if bool(x.max() > 0.5):
+            z = h.clone()
+            z.add_(1)
+            h = self.relu(z * y)
+        return y + h
+
+
+class WritesOut(Net):
+    def forward(self, x: Tensor):
+        y = self.layer(x).float().detach()
+        h = y
+        if bool(x.max() > 100):
+            h = y * 0.5
+        out = torch.empty_like(x)
+        torch.add(h, 1, out=out)
+        return y + out
+
+
+class TwiceInAList(Net):
+    def forward(self, x: Tensor):
+        both = [x, x]
+        y = both[0] * 2 if bool(x.max() > 100) else both[1] * 3
+        return self.layer(y)
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        Replaced,
+        ReplacedByALoop,
+        WrittenBefore,
+        WrittenWithin,
+        WritesToItsOwn,
+        WritesOut,
+        TwiceInAList,
+    ],
+)
 def test_other_writes_are_eagers(cls: Any) -> None:
     torch.manual_seed(0)
     module = cls().eval()

@@ -148,6 +148,61 @@ def test_what_tasks_and_norms_write_is_state(cls: Any, is_saved: bool) -> None:
             assert_same(frozen(x), module(x), f"call {call}")
 
 
+class TrainingAsked(Domains):
+    """Whether statistics move is an argument, and depends on values."""
+
+    def forward(self, x: Tensor, train: bool):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.linear(x)
+        y = F.batch_norm(y.float(), self.day, self.variance, None, None, train)
+        training = bool(x.sum() > 0) and not train
+        y = F.batch_norm(y, self.night, self.other, None, None, training, 0.1)
+        return y, self.day.sum(), self.night.sum()
+
+
+class CarriedByALoop(Domains):
+    def forward(self, x: Tensor, train: bool):
+        c = x.clone()
+        for _ in range(2):
+            c.add_(1)
+            c = self.day
+        return x + self.day.sum()
+
+
+@pytest.mark.parametrize("cls", [TrainingAsked, CarriedByALoop])
+def test_what_a_call_decides_to_write_is_state(cls: Any) -> None:
+    torch.manual_seed(0)
+    module = cls().eval().requires_grad_(False)
+    frozen = jit_amp.freeze(copy.deepcopy(module), optimize_numerics=False)
+    for call in range(6):
+        x = torch.rand(3, 4)
+        with torch.no_grad():
+            assert_same(frozen(x, call % 2 == 0), module(x, call % 2 == 0), f"call {call}")
+
+
+class Collected(nn.Module):
+    """Weights are put into lists, dictionaries and objects, and not written to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.rand(4, 4))
+        self.v = nn.Parameter(torch.rand(4, 4))
+
+    def forward(self, x: Tensor):
+        found = [x]
+        found.append(self.w)
+        named = {"x": x}
+        named["v"] = self.v
+        found += [x]
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return x @ found[1] @ named["v"]
+
+
+def test_weights_that_are_put_into_containers_stay_constants() -> None:
+    frozen = jit_amp.freeze(Collected().eval())
+    assert not list(frozen.graph.findAllNodes("prim::GetAttr"))
+
+
 class Methods(nn.Module):
     """Two methods read two lists that share a tensor."""
 
