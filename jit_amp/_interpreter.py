@@ -203,6 +203,7 @@ class Interpreter:
         self._parted: dict[int, tuple[Tensor, set[int], Step]] = {}
         self._stale: dict[int, Step] = {}
         self._wrote: set[int] = set()
+        self._outside: set[int] | None = None
         self._given = [x for x in pytree.tree_leaves(arguments) if isinstance(x, Tensor)]
         self._used: set[str] = set()
         self._recast: set[str] = set()
@@ -224,6 +225,7 @@ class Interpreter:
         self.left = {path: copy.deepcopy(self._written[path]) for path in self._left_by}
         self._use(pytree.tree_leaves(results))
         self._watch_parted(results, ())
+        self._parted, self._stale, self._given = {}, {}, []
         result = results[0] if len(results) == 1 else tuple(results)
         return self.holder.end(self._forced(result) if isinstance(result, Truth) else result)
 
@@ -351,14 +353,13 @@ class Interpreter:
         self._wrote.update(ahead)
         ahead = [storage for storage in ahead if storage in self._parted]
         reached = set(ahead)
-        outside: set[int] | None = None
         while ahead:
             _, others, step = self._parted[ahead.pop()]
             for other in others - reached:
-                if outside is None:  # the program's state, and its arguments
+                if self._outside is None:  # the program's state, and its arguments
                     state = [*self.holder.root.parameters(), *self.holder.root.buffers()]
-                    outside = {_storage(x) for x in (*state, *self._given)}
-                if other in outside:
+                    self._outside = {_storage(x) for x in (*state, *self._given)}
+                if other in self._outside:
                     self._refuse_parted(step)
                 self._stale[other] = step
                 reached.add(other)

@@ -5,8 +5,8 @@
 // written to, through views, branches, loops, tasks and what was put into lists, dictionaries,
 // tuples and objects, to what it may be. Containers that may be one, or one in the other, are one.
 //
-// An analysis: the graph does not change. What an operator does not say of its results
-// (analysis/traits.h) has to be told before (passes/quirks/tell_aliases.h).
+// An analysis: the graph does not change. Not seen: results that are operands and whose operators
+// do not say so (analysis/traits.h), where passes/quirks/tell_aliases.h has not run.
 #pragma once
 
 #include <ATen/core/ivalue.h>

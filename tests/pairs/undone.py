@@ -392,8 +392,35 @@ FAULTS = [
                 "csrc/runtime/freeze.cpp",
                 "    keep_state(function->graph(), submodule(made.frozen, method.path));\n",
             ),
+            Edit(
+                "csrc/analysis/state.cpp",
+                "return decided(norm->input(kTraining), method.self) != false;",
+                "return false;",
+            ),
         ),
         ("running statistics",),
+    ),
+    Fault(
+        "lists that are equal at first are one when they are frozen",
+        (
+            Edit(
+                "csrc/runtime/freeze.cpp",
+                "std::vector<std::string> kept = state_attributes(flat);",
+                "std::vector<std::string> kept;",
+            ),
+        ),
+        ("tensors of", "tensor of a list", "list of tensors that", "state of a submodule"),
+    ),
+    Fault(
+        "operators of a saved program are what the compiler made of them",
+        (
+            Edit(
+                "csrc/passes/source/write_operators.cpp",
+                "as_written(node->sourceRange()).text().str()",
+                "node->sourceRange().text().str()",
+            ),
+        ),
+        ("in place", "reversed operators of bytes"),
     ),
     Fault(
         "a trace forgets that a scope has no cache",
