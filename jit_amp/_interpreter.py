@@ -56,6 +56,10 @@ class Raised(RuntimeError):
     """What the program itself raises for the given inputs."""
 
 
+class Outside(TypeError):
+    """A branch or loop as a whole changes what only the program outside of it can."""
+
+
 class TooLong(RuntimeError):
     """A size has become an expression that PyTorch would reason about for hours."""
 
@@ -63,8 +67,11 @@ class TooLong(RuntimeError):
 class Object:
     """An object of a TorchScript class."""
 
-    def __init__(self, fields: dict[str, Any] | None = None, source: Any = None) -> None:
+    def __init__(
+        self, fields: dict[str, Any] | None = None, source: Any = None, depth: int = 0
+    ) -> None:
         self.fields, self.source = fields or {}, source
+        self.depth = depth  # of branches and loops as a whole that it was made in
 
     def get(self, name: str, holder: Holder) -> Any:
         if name not in self.fields and self.source is not None:
@@ -186,6 +193,7 @@ class Interpreter:
         self._left_by: dict[str, Step] = {}
         self.asks_small = False
         self.records_gradients = False
+        self._depth = 0
         self._is_inside = False  # a branch or a loop that the program holds as a whole
         self._graphs = [graph]  # nodes belong to their graph, and do not keep it
         self._last: Step | None = None
@@ -203,6 +211,7 @@ class Interpreter:
         self._parted: dict[int, tuple[Tensor, set[int], Step]] = {}
         self._stale: dict[int, Step] = {}
         self._wrote: set[int] = set()
+        self._effects: list[Tensor] = []
         self._outside: set[int] | None = None
         self._given = [x for x in pytree.tree_leaves(arguments) if isinstance(x, Tensor)]
         self._used: set[str] = set()
@@ -325,7 +334,7 @@ class Interpreter:
                     self._watch_old(step, operands, made)
                 if self.is_bounded and isinstance(made, (SymInt, Tensor, list)):
                     _check_length(made)
-            except (_C.AutocastError, Raised, TooLong, MemoryError):
+            except (_C.AutocastError, Raised, TooLong, MemoryError, Outside):
                 raise
             except Exception as error:
                 self._failed(step, error)
@@ -334,6 +343,15 @@ class Interpreter:
             elif step.outputs:
                 frame.update(zip(step.outputs, made, strict=True))
         return [frame[number] for number in code.results]
+
+    def _forget(self, written: Sequence[Any]) -> None:
+        """What is known of the values of tensors that a branch or a loop has written to."""
+        storages = {_storage(x) for x in written if isinstance(x, Tensor)}
+        for known in (self._known, self._numbers):
+            for key in [k for k, pair in known.items() if _storage(pair[0]) in storages]:
+                del known[key]
+        for x in written:
+            _forget_constant(x)
 
     def _part(self, step: Step, made: Sequence[Any], operands: Sequence[Any]) -> None:
         """A branch or loop as a whole gives copies where a result is what came in, or a part of
@@ -503,7 +521,10 @@ class Interpreter:
 
     def _forced(self, truth: Truth) -> Any:
         """As a number: a symbol that torch.export makes for a value."""
-        return truth.of.item() != 0 if isinstance(truth.of, Tensor) else truth.of
+        if not isinstance(truth.of, Tensor):
+            return truth.of
+        value = truth.of.item()  # of a bool it is a symbol without a `!=`
+        return value if truth.of.dtype is torch.bool else value != 0
 
     # Constants and attributes.
 
@@ -564,6 +585,8 @@ class Interpreter:
             if isinstance(owner, Object):
                 if owner.source is not None:  # of the module
                     self._refuse(step, 503, [name])
+                if owner.depth < self._depth:
+                    raise Outside("a side sets a field of an object that is there before")
                 owner.fields[name] = value
                 return
             path = owner.child(name)
@@ -573,6 +596,8 @@ class Interpreter:
                     return
                 like = (before.dtype, before.device) == (value.dtype, value.device)
                 if like and list(before.shape) == list(value.shape):
+                    if self._is_inside:
+                        raise Outside("a side assigns to an attribute")
                     self.holder.assign(path, value)
                     return
             if path in self._kept:
@@ -596,7 +621,7 @@ class Interpreter:
         return run
 
     def _prim_CreateObject(self, step: Step, _: list[Code]) -> Callable[..., Any]:
-        return lambda *_: Object()
+        return lambda *_: Object(depth=self._depth)
 
     # Containers.
 
@@ -849,13 +874,16 @@ class Interpreter:
             for i, operand in zip(tensors, operands[: len(tensors)], strict=True):
                 own[i] = operand
             before = pytree.tree_unflatten(own, spec)
-            values = self._run_closed(body, closed, operands[len(tensors) :], [0, *before], True)
+            values, flag = self._run_with_effects(
+                body, closed, operands[len(tensors) :], [0, *before]
+            )
             condition, after = values[0], pytree.tree_flatten(values[1:])
             if not _is_alike((own, spec), after):
                 raise TypeError("a number or a list that it carries changes")
             if not isinstance(condition, Truth) or not isinstance(condition.of, Tensor):
                 raise TypeError("its condition is no tensor")
-            moved = [_as_condition(condition.of), *(after[0][i] for i in tensors)]
+            goes_on = torch.ops.aten.logical_or.default(_as_condition(condition.of), flag)
+            moved = [goes_on, *(after[0][i] for i in tensors)]
             parts.append([_aliased(x, operands) for x in moved])
             return _without_aliases(moved, operands)
 
@@ -868,7 +896,10 @@ class Interpreter:
             raise
         except Exception:  # of any class: by torch.export, about what the loop carries
             self._refuse(step, 502, [])
-        self._watch_parted((), [closed.leaves[i] for i in closed.written])
+        written = [closed.leaves[i] for i in closed.written]
+        self._forget(written)
+        self._watch_parted((), written)
+        self._effects.append(made[0])  # false, when it has ended
         results = list(made[1:])
         if any(each.writes for each in self.code.all_steps()):  # autograd takes no writes to them
             results = [torch.ops.aten.clone.default(x) for x in results]
@@ -967,6 +998,7 @@ class Interpreter:
         inside: Frame = pytree.tree_unflatten(own, closed.spec)
         inside.update(zip(block.parameters, parameters, strict=True))
         was_inside, self._is_inside = self._is_inside, True
+        self._depth += 1
         wrote, self._wrote = self._wrote, set()
         try:
             values = self._run(block, inside, fixed=True)
@@ -977,6 +1009,7 @@ class Interpreter:
                     self._refuse_parted(self._stale[_storage(operand)])
         finally:
             self._is_inside, self._wrote = was_inside, wrote
+            self._depth -= 1
         if self._hands_on_what_changes(values, (inside, parameters)):
             raise TypeError(
                 "a list or dictionary of the program comes out, and is changed somewhere"
@@ -990,6 +1023,22 @@ class Interpreter:
         if keeps_truth:
             return values
         return [self._forced(v) if isinstance(v, Truth) else v for v in values]
+
+    def _run_with_effects(
+        self, block: Code, closed: Closed, operands: Sequence[Any], parameters: Sequence[Any] = ()
+    ) -> tuple[list[Any], Tensor]:
+        """What the block gives, and a false tensor that all branches and loops in it have given: of
+        those whose results nobody reads, PyTorch would drop what they write. And it loads no branch
+        without results."""
+        before, self._effects = self._effects, []
+        try:
+            values = self._run_closed(block, closed, operands, parameters, keeps_truth=True)
+            flag: Tensor = torch.ops.aten.zeros.default([], dtype=torch.bool)
+            for each in self._effects:
+                flag = torch.ops.aten.logical_or.default(flag, each)
+        finally:
+            self._effects = before
+        return values, flag
 
     def _hands_on_what_changes(self, values: Any, given: Any) -> bool:
         """Whether containers come out that came in: new ones stand for them afterwards."""
@@ -1006,15 +1055,22 @@ class Interpreter:
         shapes: list[tuple[Any, list[Any]]] = []
         parts: list[list[set[int]]] = []
 
+        truths = [i for i, x in enumerate(step.node.outputs()) if str(x.type()) == "bool"]
+        truths = [i for i in truths if not _is_decided(i, frame, blocks)]
+
         def side(block: Code) -> Callable[..., Any]:
             def run(*operands: Any) -> tuple[Any, ...]:
-                results, of = pytree.tree_flatten(self._run_closed(block, closed, operands))
+                values, flag = self._run_with_effects(block, closed, operands)
+                for i, value in enumerate(values):
+                    if i in truths:
+                        values[i] = _as_truth(value)
+                    elif isinstance(value, Truth):
+                        values[i] = self._forced(value)
+                results, of = pytree.tree_flatten(values)
                 shapes.append((of, [_MOVED if _is_moved(r) else r for r in results]))
                 moved = [r for r in results if _is_moved(r)]
                 parts.append([_aliased(r, operands) for r in moved])
-                made = _without_aliases(moved, operands)
-                # What only writes gives something too: PyTorch loads no branch without results.
-                return made or (torch.ops.aten.zeros.default([], dtype=torch.bool),)
+                return (*_without_aliases(moved, operands), flag)
 
             return run
 
@@ -1027,7 +1083,9 @@ class Interpreter:
         except Exception as error:
             said = str(error).strip().splitlines() or [""]
             self._refuse(step, 501, [f"{type(error).__name__}: {said[0]}"])
-        self._watch_parted((), [closed.leaves[i] for i in closed.written])
+        written = [closed.leaves[i] for i in closed.written]
+        self._forget(written)
+        self._watch_parted((), written)
         (of, plain), (of_other, plain_other) = shapes[-2:]
         if of != of_other or plain != plain_other:
             self._refuse(step, 501, ["its sides give other numbers, or lists of others"])
@@ -1035,7 +1093,10 @@ class Interpreter:
         self._part(step, list(zip(made, of_both, strict=False)), closed.operands)
         moved_results = iter(made)
         results = [next(moved_results) if each is _MOVED else each for each in plain]
+        self._effects.append(made[-1])
         values: list[Any] = pytree.tree_unflatten(results, of)
+        for i in truths:
+            values[i] = Truth(values[i])
         return values
 
     # The dialect.
@@ -1325,6 +1386,36 @@ def _without_aliases(values: Sequence[Any], operands: Sequence[Any]) -> tuple[An
         torch.ops.aten.clone.default(x) if isinstance(x, Tensor) and _storage(x) in storages else x
         for x in values
     )
+
+
+def _forget_constant(x: Any) -> None:
+    """The value that torch.export knows of a tensor made of numbers
+    (torch/_subclasses/fake_tensor.py)."""
+    inner = getattr(x, "elem", x)
+    if isinstance(inner, Tensor) and torch._is_functional_tensor(inner):
+        inner = torch._from_functional_tensor(inner)
+    if getattr(inner, "constant", None) is not None:
+        inner.constant = None
+
+
+def _is_decided(i: int, frame: Frame, blocks: list[Code]) -> bool:
+    """Whether both sides give the same bool, a constant, for a result."""
+    found = []
+    for block in blocks:
+        number = block.results[i]
+        maker = next((s for s in block.steps if number in s.outputs), None)
+        is_constant = maker is not None and maker.node.kind() == "prim::Constant"
+        found.append(maker.run(frame) if maker and is_constant else frame.get(number))
+    return type(found[0]) is bool and found[0] == found[1] and type(found[1]) is bool
+
+
+def _as_truth(value: Any) -> Tensor:
+    if isinstance(value, Truth) and isinstance(value.of, Tensor):
+        return _as_condition(value.of)
+    if type(value) is bool:
+        made: Tensor = torch.ops.aten.full.default([], value, dtype=torch.bool)
+        return made
+    raise TypeError("a condition that sizes and values decide together")
 
 
 def _containers(value: Any) -> Iterator[Any]:

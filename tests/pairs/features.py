@@ -1484,6 +1484,7 @@ class HasMethods(nn.Module):
         "swapped in place",
         "x, y = self.swap_a(x), x\nx, y = y, x\nx += y.to(x.dtype)",
         "self.swap_a = nn.Linear(4, 4)",
+        apart=("input that requires grad",),  # eager's cache keeps its cast; docs/limits.md
     ),
     Feature(
         "write through a transposed view",

@@ -216,7 +216,15 @@ IN_PLACE = [
     _floats("a field", "target.value", "target = Target(y)", "y", top=OBJECT, masks=("lite",)),
     _floats("a slice", "y[:, 1:]", "", "y", operators=ARITHMETIC),
     _floats("a column", "y[:, 0]", "", "y", operators=ARITHMETIC),
-    _floats("a mask", "y[chosen]", "chosen = x > 0.5", "y", operators=ARITHMETIC, masks=("vmap",)),
+    _floats(
+        "a mask",
+        "y[chosen]",
+        "chosen = x > 0.5",
+        "y",
+        operators=ARITHMETIC,
+        masks=("vmap",),
+        traced=False,  # a trace keeps how many were chosen
+    ),
     _floats(
         "a slice of a list's tensor", "ys[0][:, :2]", "ys = [y]", "ys[0]", operators=ARITHMETIC
     ),
@@ -252,7 +260,14 @@ IN_PLACE = [
         traced=False,
     ),
     _integers("a variable", "k", "", "k"),
-    _integers("a tensor of a list", "ks[0]", "ks = [k, k + 1]", "ks[0]"),
+    _integers(
+        "a tensor of a list",
+        "ks[0]",
+        "ks = [k, k + 1]",
+        "ks[0]",
+        # With gradients PyTorch's executor makes `k` a constant, and writes to it at each call.
+        apart=("input that requires grad",),
+    ),
     _integers("a tensor of a dictionary", 'kept["k"]', 'kept = {"k": k}', 'kept["k"] + k'),
     _integers("a field", "target.value", "target = Target(k)", "k", top=OBJECT, masks=("lite",)),
     _integers(

@@ -1,0 +1,185 @@
+"""export: bools and numbers that tensors tell, and what a side of a branch changes."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import jit_amp
+
+from ..support import assert_same
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("buffer", torch.zeros(4))
+
+    def layer(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.linear(x)
+
+
+class Either(Net):
+    def forward(self, x: Tensor):
+        if x.sum() < 0 or x.max() > 0.9:
+            return self.layer(x) * 2
+        return self.layer(x) - 1
+
+
+class Both(Net):
+    def forward(self, x: Tensor):
+        if x.sum() > 0 and x.max() < 0.9:
+            return self.layer(x) * 2
+        return self.layer(x) - 1
+
+
+class NotOne(Net):
+    def forward(self, x: Tensor):
+        y = self.layer(x)
+        if not (x.sum() > 0 and not x.max() > 0.9):
+            y = y * 2
+        return y
+
+
+class AFlag(Net):
+    def forward(self, x: Tensor):
+        return self.layer(x), bool(x.max() > 0.9)
+
+
+class InALoop(Net):
+    def forward(self, x: Tensor):
+        found = False
+        for i in range(4):
+            found = found or bool(x[0, i] > 0.9)
+        y = self.layer(x)
+        if found:
+            y = y * 2
+        return y
+
+
+class Known(Net):
+    """A tensor whose value is known is written to in a branch."""
+
+    def forward(self, x: Tensor):
+        n = torch.tensor(3)
+        if x.max() > 0.9:
+            n.add_(1)
+        y = self.layer(x)
+        if bool(n > 3):
+            y = y * 2
+        return y, n
+
+
+@pytest.mark.parametrize("cls", [Either, Both, NotOne, AFlag, InALoop, Known])
+@pytest.mark.parametrize("example", [0.1, 1.0, -1.0])
+def test_conditions_of_values_are_eagers(cls: Any, example: float) -> None:
+    torch.manual_seed(0)
+    module = cls().eval()
+    x = torch.rand(3, 4) * 0.05 + 0.95
+    try:
+        program = jit_amp.export(copy.deepcopy(module), (x * example,)).module()
+    except jit_amp.AutocastError as error:
+        assert cls is AFlag, error  # it may be refused
+        return
+    for scale in (0.1, 1.0, -1.0):
+        got, expected = program(x * scale), module(x * scale)
+        assert_same(got, expected, f"{scale}")
+
+
+class Asserts(Net):
+    def forward(self, x: Tensor):
+        assert x.sum() > 0 or x.max() > 0.9
+        return self.layer(x)
+
+
+def test_an_assertion_of_two_conditions_holds() -> None:
+    program = jit_amp.export(Asserts().eval(), (torch.ones(3, 4),)).module()
+    program(torch.ones(3, 4))
+    with pytest.raises(RuntimeError):
+        program(-torch.ones(3, 4))
+
+
+@torch.jit.script
+class State:
+    def __init__(self, value: Tensor) -> None:
+        self.value = value
+        self.count = 0
+
+
+class SetsAField(Net):
+    def forward(self, x: Tensor):
+        state = State(x)
+        if x.sum() > 0:
+            state.count = 5
+        return self.layer(x) * state.count
+
+
+class AssignsABuffer(Net):
+    def forward(self, x: Tensor):
+        if x.sum() > 0:
+            self.buffer = self.buffer + x[0]
+        return self.layer(x) + self.buffer
+
+
+@pytest.mark.parametrize("cls", [SetsAField, AssignsABuffer])
+def test_what_a_side_sets_outside_is_refused(cls: Any) -> None:
+    with pytest.raises(jit_amp.AutocastError, match=r"JA501\]"):
+        jit_amp.export(cls().eval(), (torch.ones(3, 4),))
+
+
+class WritesDeepInside(Net):
+    def forward(self, x: Tensor):
+        y = self.layer(x)
+        if x.sum() > 0:  # noqa: SIM102  # one branch in the other
+            if x[0, 0] > 0.5:
+                self.buffer.add_(1)
+                y[0] += 1
+        return self.buffer * 1, y
+
+
+class WritesInALoopInside(Net):
+    def forward(self, x: Tensor):
+        k = x.sum()
+        if x.max() > 0.5:
+            while bool(k > 1):
+                k = k * 0.5
+                self.buffer.add_(1)
+        while bool(k > 0.1):
+            k = k * 0.5
+            if k < 0.5:
+                self.buffer.add_(1)
+        return self.layer(x) + self.buffer
+
+
+@pytest.mark.parametrize("cls", [WritesDeepInside, WritesInALoopInside])
+def test_what_is_written_deep_inside_is_written(cls: Any) -> None:
+    torch.manual_seed(0)
+    module = cls().eval().requires_grad_(False)
+    x = torch.rand(3, 4) * 0.2 + 0.8
+    program = jit_amp.export(copy.deepcopy(module), (x,)).module()
+    with torch.no_grad():
+        for call, scale in enumerate((1.0, 0.5, 1.0, -1.0, 1.0)):
+            assert_same(program(x * scale), module(x * scale), f"call {call}")
+    assert torch.equal(program.state_dict()["buffer"], module.buffer)
+
+
+class RaisesDeepInside(Net):
+    def forward(self, x: Tensor):
+        if x.sum() > 0:  # noqa: SIM102
+            if x[0, 0] > 0.5:  # noqa: SIM102
+                if x[0, 1] > 0.5:
+                    raise ValueError("too large")
+        return self.layer(x)
+
+
+def test_what_raises_deep_inside_raises() -> None:
+    program = jit_amp.export(RaisesDeepInside().eval(), (torch.zeros(3, 4),)).module()
+    program(torch.full((3, 4), 0.25))
+    with pytest.raises(RuntimeError):
+        program(torch.ones(3, 4))
