@@ -86,6 +86,7 @@ def export(
             graph = _C.interpretable_graph(program)
         formals = schema.arguments[1:] if scripted is not None else schema.arguments
         _check_arguments(formals, args, named)
+        args, named = _each_once((args, named))
         kept = set(model.state_dict()) if isinstance(model, nn.Module) else None
 
         asks_small = records_gradients = False
@@ -127,6 +128,22 @@ def export(
                 exported.module(), args, named, dynamic_shapes=shapes, strict=True
             )
     return exported
+
+
+def _each_once(given: Any) -> Any:
+    """With copies of tensors that are given twice, as ``q, k, v`` often are: torch.export takes
+    them for one in every call."""
+    seen: set[int] = set()
+
+    def own(x: Any) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        if id(x) in seen:
+            return x.detach().clone().requires_grad_(x.requires_grad)
+        seen.add(id(x))
+        return x
+
+    return pytree.tree_map(own, given)
 
 
 def _is_same(a: ExportedProgram, b: ExportedProgram) -> bool:

@@ -1087,7 +1087,11 @@ class Interpreter:
         self._forget(written)
         self._watch_parted((), written)
         (of, plain), (of_other, plain_other) = shapes[-2:]
-        if of != of_other or plain != plain_other:
+        try:
+            is_same = of == of_other and plain == plain_other
+        except Exception:  # of any class: by PyTorch, of numbers that tensors tell
+            is_same = False
+        if not is_same:
             self._refuse(step, 501, ["its sides give other numbers, or lists of others"])
         of_both = [a | b for a, b in zip(*parts[-2:], strict=True)]
         self._part(step, list(zip(made, of_both, strict=False)), closed.operands)

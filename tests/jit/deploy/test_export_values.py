@@ -183,3 +183,33 @@ def test_what_raises_deep_inside_raises() -> None:
     program(torch.full((3, 4), 0.25))
     with pytest.raises(RuntimeError):
         program(torch.ones(3, 4))
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.attention(q, k, v)[0]
+
+
+def test_one_tensor_given_for_several_arguments() -> None:
+    module = Attention().eval().requires_grad_(False)
+    x = torch.rand(2, 3, 4)
+    with torch.no_grad():
+        program = jit_amp.export(module, (x, x), {"v": x}).module()
+        q, k, v = torch.rand(3, 2, 3, 4)
+        assert_same(program(q, k, v=v), module(q, k, v), "others")
+
+
+class ANumber(Net):
+    def forward(self, x: Tensor):
+        value = x.max().item() if x.sum() > 0 else x.min().item()
+        return self.layer(x) * value
+
+
+def test_a_number_that_a_branch_gives_is_refused() -> None:
+    with pytest.raises(jit_amp.AutocastError, match=r"JA50\d\]"):
+        jit_amp.export(ANumber().eval(), (torch.ones(3, 4),))
