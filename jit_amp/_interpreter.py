@@ -103,15 +103,18 @@ class Step:
     inputs: list[int]
     outputs: list[int]
     takes_truth: bool = False
-    writes: bool = False
-    """Whether it writes to tensors."""
     written: tuple[int, ...] = ()
-    """Which operands."""
+    """Operands that are tensors, or hold some, and are written to."""
     is_pure: bool = False
     """Whether it is an operator of PyTorch's that gives the same for the same operands."""
     is_fixed: bool = False
     """Whether it reads what is there before any branch: attributes and constants."""
     trace: str = ""
+
+    @property
+    def writes(self) -> bool:
+        """Whether it writes to tensors."""
+        return bool(self.written)
 
 
 @dataclass
@@ -193,8 +196,7 @@ class Interpreter:
         self._left_by: dict[str, Step] = {}
         self.asks_small = False
         self.records_gradients = False
-        self._depth = 0
-        self._is_inside = False  # a branch or a loop that the program holds as a whole
+        self._depth = 0  # of branches and loops that the program holds as a whole
         self._graphs = [graph]  # nodes belong to their graph, and do not keep it
         self._last: Step | None = None
         self.code = self._compiled(graph)
@@ -273,7 +275,6 @@ class Interpreter:
             return _plainly(meaning) if meaning else self._unknown(step)
         try:
             runner, step.written, step.is_pure = _runner(text)
-            step.writes = bool(step.written)
         except LookupError:  # a library that registers it may be loaded later
             return self._unknown(step)
         compare = COMPARISONS.get(node.kind())
@@ -325,7 +326,7 @@ class Interpreter:
             if step.trace:
                 self._last = step
                 fx_traceback.set_stack_trace([step.trace])
-            if self._parted or (self._is_inside and step.writes):
+            if self._parted or (self._depth and step.writes):
                 self._watch_parted(operands, [operands[i] for i in step.written])
             try:
                 made = step.run(frame, *operands)
@@ -344,14 +345,16 @@ class Interpreter:
                 frame.update(zip(step.outputs, made, strict=True))
         return [frame[number] for number in code.results]
 
-    def _forget(self, written: Sequence[Any]) -> None:
-        """What is known of the values of tensors that a branch or a loop has written to."""
+    def _see_written(self, closed: Closed) -> None:
+        """A branch or a loop has written to these tensors: their values are not known any more."""
+        written = [closed.leaves[i] for i in closed.written]
         storages = {_storage(x) for x in written if isinstance(x, Tensor)}
         for known in (self._known, self._numbers):
             for key in [k for k, pair in known.items() if _storage(pair[0]) in storages]:
                 del known[key]
         for x in written:
             _forget_constant(x)
+        self._watch_parted((), written)
 
     def _part(self, step: Step, made: Sequence[Any], operands: Sequence[Any]) -> None:
         """A branch or loop as a whole gives copies where a result is what came in, or a part of
@@ -509,9 +512,8 @@ class Interpreter:
                 504,
                 ["a decision that depends on the values of tensors, while the program is exported"],
             )
-        is_of_symbols = "but instead found type 'Sym" in str(
-            error
-        )  # an operator takes numbers alone
+        # An operator that takes numbers alone.
+        is_of_symbols = "but instead found type 'Sym" in str(error)
         if not isinstance(error, _OF_THE_PROGRAM) or name in _UNSUPPORTED or is_of_symbols:
             self._refuse(step, 505, [step.node.kind(), f" ({name}: {first})"])
         is_told = hasattr(error, "__notes__") or not hasattr(error, "add_note")  # Python 3.10
@@ -596,7 +598,7 @@ class Interpreter:
                     return
                 like = (before.dtype, before.device) == (value.dtype, value.device)
                 if like and list(before.shape) == list(value.shape):
-                    if self._is_inside:
+                    if self._depth:
                         raise Outside("a side assigns to an attribute")
                     self.holder.assign(path, value)
                     return
@@ -674,7 +676,7 @@ class Interpreter:
 
         def run(frame: Frame, data: Any, *options: Any) -> Tensor:
             if not isinstance(data, Tensor):
-                return tensor_of(data, *options, may_be_constant=not self._is_inside)
+                return tensor_of(data, *options, may_be_constant=not self._depth)
             made: Tensor = of_tensor(frame, data, *options)
             return made
 
@@ -684,7 +686,7 @@ class Interpreter:
 
     def _prim_NumToTensor(self, step: Step, _: list[Code]) -> Callable[..., Any]:
         def run(_: Frame, number: Any) -> Tensor:
-            made = tensor_of(number, may_be_constant=not self._is_inside)
+            made = tensor_of(number, may_be_constant=not self._depth)
             self._numbers[id(made)] = (made, number)
             return made
 
@@ -896,9 +898,7 @@ class Interpreter:
             raise
         except Exception:  # of any class: by torch.export, about what the loop carries
             self._refuse(step, 502, [])
-        written = [closed.leaves[i] for i in closed.written]
-        self._forget(written)
-        self._watch_parted((), written)
+        self._see_written(closed)
         self._effects.append(made[0])  # false, when it has ended
         results = list(made[1:])
         if any(each.writes for each in self.code.all_steps()):  # autograd takes no writes to them
@@ -985,8 +985,7 @@ class Interpreter:
         block: Code,
         closed: Closed,
         operands: Sequence[Any],
-        parameters: Sequence[Any] = (),
-        keeps_truth: bool = False,
+        parameters: Sequence[Any],
     ) -> list[Any]:
         """Runs the block on what stands for the closed values that are moved. It may change nothing
         outside."""
@@ -997,7 +996,6 @@ class Interpreter:
         before = (dict(self._written), dict(self._kept), dict(self._numbers))
         inside: Frame = pytree.tree_unflatten(own, closed.spec)
         inside.update(zip(block.parameters, parameters, strict=True))
-        was_inside, self._is_inside = self._is_inside, True
         self._depth += 1
         wrote, self._wrote = self._wrote, set()
         try:
@@ -1005,11 +1003,10 @@ class Interpreter:
             for i, operand in zip(closed.moved, operands, strict=True):
                 if isinstance(operand, Tensor) and _storage(operand) in self._wrote:
                     closed.written.add(i)
-                if isinstance(operand, Tensor) and _storage(operand) in self._stale:
-                    self._refuse_parted(self._stale[_storage(operand)])
+            self._watch_parted(operands, ())
         finally:
-            self._is_inside, self._wrote = was_inside, wrote
             self._depth -= 1
+            self._wrote = wrote
         if self._hands_on_what_changes(values, (inside, parameters)):
             raise TypeError(
                 "a list or dictionary of the program comes out, and is changed somewhere"
@@ -1020,9 +1017,7 @@ class Interpreter:
         after = pytree.tree_flatten({number: inside[number] for number in closed.numbers})
         if not _is_same(after, (own, closed.spec)):
             raise TypeError("a side changes a list or dictionary")
-        if keeps_truth:
-            return values
-        return [self._forced(v) if isinstance(v, Truth) else v for v in values]
+        return values
 
     def _run_with_effects(
         self, block: Code, closed: Closed, operands: Sequence[Any], parameters: Sequence[Any] = ()
@@ -1032,7 +1027,7 @@ class Interpreter:
         without results."""
         before, self._effects = self._effects, []
         try:
-            values = self._run_closed(block, closed, operands, parameters, keeps_truth=True)
+            values = self._run_closed(block, closed, operands, parameters)
             flag: Tensor = torch.ops.aten.zeros.default([], dtype=torch.bool)
             for each in self._effects:
                 flag = torch.ops.aten.logical_or.default(flag, each)
@@ -1056,15 +1051,16 @@ class Interpreter:
         parts: list[list[set[int]]] = []
 
         truths = [i for i, x in enumerate(step.node.outputs()) if str(x.type()) == "bool"]
-        truths = [i for i in truths if not _is_decided(i, frame, blocks)]
+        decided: list[list[Any]] = []  # those that a side gives as numbers
 
         def side(block: Code) -> Callable[..., Any]:
             def run(*operands: Any) -> tuple[Any, ...]:
                 values, flag = self._run_with_effects(block, closed, operands)
+                decided.append([values[i] for i in truths])
                 for i, value in enumerate(values):
                     if i in truths:
                         values[i] = _as_truth(value)
-                    elif isinstance(value, Truth):
+                    elif isinstance(value, Truth):  # a bool that may be None
                         values[i] = self._forced(value)
                 results, of = pytree.tree_flatten(values)
                 shapes.append((of, [_MOVED if _is_moved(r) else r for r in results]))
@@ -1083,9 +1079,7 @@ class Interpreter:
         except Exception as error:
             said = str(error).strip().splitlines() or [""]
             self._refuse(step, 501, [f"{type(error).__name__}: {said[0]}"])
-        written = [closed.leaves[i] for i in closed.written]
-        self._forget(written)
-        self._watch_parted((), written)
+        self._see_written(closed)
         (of, plain), (of_other, plain_other) = shapes[-2:]
         try:
             is_same = of == of_other and plain == plain_other
@@ -1099,8 +1093,9 @@ class Interpreter:
         results = [next(moved_results) if each is _MOVED else each for each in plain]
         self._effects.append(made[-1])
         values: list[Any] = pytree.tree_unflatten(results, of)
-        for i in truths:
-            values[i] = Truth(values[i])
+        for i, one, other in zip(truths, *decided[-2:], strict=True):
+            is_decided = type(one) is bool and type(other) is bool and one == other
+            values[i] = one if is_decided else Truth(values[i])
         return values
 
     # The dialect.
@@ -1385,11 +1380,8 @@ def _as_condition(x: Tensor) -> Tensor:
 
 def _without_aliases(values: Sequence[Any], operands: Sequence[Any]) -> tuple[Any, ...]:
     """With copies in place of tensors that share memory with an operand."""
-    storages = {_storage(x) for x in operands if isinstance(x, Tensor)}
-    return tuple(
-        torch.ops.aten.clone.default(x) if isinstance(x, Tensor) and _storage(x) in storages else x
-        for x in values
-    )
+    clone: Any = torch.ops.aten.clone.default
+    return tuple(clone(x) if _aliased(x, operands) else x for x in values)
 
 
 def _forget_constant(x: Any) -> None:
@@ -1400,17 +1392,6 @@ def _forget_constant(x: Any) -> None:
         inner = torch._from_functional_tensor(inner)
     if getattr(inner, "constant", None) is not None:
         inner.constant = None
-
-
-def _is_decided(i: int, frame: Frame, blocks: list[Code]) -> bool:
-    """Whether both sides give the same bool, a constant, for a result."""
-    found = []
-    for block in blocks:
-        number = block.results[i]
-        maker = next((s for s in block.steps if number in s.outputs), None)
-        is_constant = maker is not None and maker.node.kind() == "prim::Constant"
-        found.append(maker.run(frame) if maker and is_constant else frame.get(number))
-    return type(found[0]) is bool and found[0] == found[1] and type(found[1]) is bool
 
 
 def _as_truth(value: Any) -> Tensor:

@@ -179,6 +179,16 @@ def test_it_can_be_frozen_again(cls: Any) -> None:
             assert_same(again(x), module(x), f"call {call}")
 
 
+def assert_state_moves(module: nn.Module, is_saved: bool) -> None:
+    frozen = jit_amp.freeze(copy.deepcopy(module), optimize_numerics=False)
+    if is_saved:
+        frozen = loaded(frozen)
+    x = torch.rand(3, 4)
+    for call in range(4):
+        with torch.no_grad():
+            assert_same(frozen(x), module(x), f"call {call}")
+
+
 def test_a_norm_in_eval_mode_has_no_state() -> None:
     module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).eval()
     assert not list(jit_amp.freeze(module).named_buffers())
@@ -231,13 +241,7 @@ def test_a_list_of_attributes_can_be_frozen(is_saved: bool) -> None:
     module = Overlapping().eval().requires_grad_(False)
     with pytest.raises(RuntimeError, match="overlaps"):
         torch.jit.freeze(torch.jit.script(copy.deepcopy(module)))
-    frozen = jit_amp.freeze(copy.deepcopy(module), optimize_numerics=False)
-    if is_saved:
-        frozen = loaded(frozen)
-    x = torch.rand(3, 4)
-    for call in range(4):
-        with torch.no_grad():
-            assert_same(frozen(x), module(x), f"call {call}")
+    assert_state_moves(module, is_saved)
 
 
 class Twins(Norm):
@@ -260,10 +264,4 @@ class Twins(Norm):
 @pytest.mark.parametrize("is_saved", [False, True])
 def test_equal_lists_are_two(is_saved: bool) -> None:
     module = Twins().eval().requires_grad_(False)
-    frozen = jit_amp.freeze(copy.deepcopy(module), optimize_numerics=False)
-    if is_saved:
-        frozen = loaded(frozen)
-    x = torch.rand(3, 4)
-    for call in range(4):
-        with torch.no_grad():
-            assert_same(frozen(x), module(x), f"call {call}")
+    assert_state_moves(module, is_saved)
