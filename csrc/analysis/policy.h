@@ -1,8 +1,9 @@
 // policy: what autocast does to an operator, per device and exact overload.
 //
 // The answers are PyTorch's. CUDA's and XPU's lists come from the macros of the installed
-// ATen/autocast_mode.h; CPU's and MPS's stand in cpu_policy.inc and mps_policy.inc, because PyTorch
-// has them only in a .cpp file (aten/src/ATen/autocast_mode.cpp). Policies that a user states for
+// ATen/autocast_mode.h. CPU's and MPS's stand in cpu_policy.inc and mps_policy.inc, and what is
+// registered beside the macros in policy.cpp, because PyTorch has those only in a .cpp file
+// (aten/src/ATen/autocast_mode.cpp). Policies that a user states for
 // an operator come before them. An operator without an autocast kernel is `untouched` only if it
 // was seen to reach no operator that autocast casts (Observed in traits.h), `promote_inside` if it
 // reached only ones that promote; else, and where nothing was seen, it is `opaque`. What kernels

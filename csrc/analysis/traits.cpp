@@ -46,8 +46,6 @@ int8_t dtype_named(const std::string& name) {
   TORCH_CHECK(false, "jit_amp: no dtype is called '", name, "' in observed.inc");
 }
 
-// "?", "default", "promote", "promote_tensors", "Bool", "=012"; "~" before it: for floats; "asked|"
-// before all: where the call gives a dtype, the result has it.
 DtypeRule dtype_rule(std::string text) {
   DtypeRule rule;
   if (constexpr std::string_view kAsked = "asked|"; text.starts_with(kAsked)) {

@@ -24,7 +24,9 @@ namespace jit_amp {
 // What autocast does to operators that one without an autocast kernel calls inside.
 enum class Reach : uint8_t { nothing, promote, cast };
 
-// The dtype of a result, as a function of the operands.
+// The dtype of a result, as a function of the operands. observed.inc writes it as "?" (unknown),
+// "=012" (the same as operands 0, 1 and 2), "promote", "promote_tensors", "Bool" (or another fixed
+// dtype), "default" (standard); with "~" before it for floats_only, "asked|" for heeds_dtype.
 struct DtypeRule {
   enum Kind : uint8_t {
     unknown,

@@ -13,11 +13,11 @@
 namespace jit_amp {
 
 // Copies values so that what is one thing stays one: a tensor in two places, the elements of a
-// tensor and of its views. Leaves that require grad do so in the copy. What cannot be copied,
-// objects of C++ and Python, is shared.
+// tensor and of its views. What requires grad does so in the copy, as a leaf. What cannot be
+// copied, objects of C++ and Python, is shared.
 class Copies {
  public:
-  // Takes the tensor as it is, in all copies.
+  // Takes the tensor as it is, in all copies that are made from then on.
   void share(const at::Tensor& tensor);
 
   c10::IValue of(const c10::IValue& value);

@@ -12,7 +12,7 @@ namespace jit_amp {
 const std::vector<Pass>& exporting();
 
 // From exported to decided: composites in terms of operators with a policy, and what is known of
-// each value. Reads `self`, `known_self`, `examples`, `check_inputs` and `optimize_numerics`;
+// each value. Reads `known_self`, `examples`, `check_inputs`, `optimize_numerics` and `for_server`;
 // writes `inputs`, `facts`.
 const std::vector<Pass>& deciding();
 

@@ -22,8 +22,9 @@ struct Explained {
 };
 
 // Runs a function, on `module` where it is a method, once for each of `runs`, its arguments without
-// self: the first is looked at, of the others the medians of the time count. What it writes to the
-// module stays in a copy. Throws AutocastError; what the program raises.
+// self: the first is looked at, the second warms up, of the others the medians of the time count.
+// Where a program cannot run so, nothing runs, and a warning says why. What it writes to the module
+// stays in a copy. Throws AutocastError; what the program raises.
 Explained explain(torch::jit::GraphFunction& function, const torch::jit::ObjectPtr& module,
                   const std::vector<torch::jit::Stack>& runs, Looks at);
 
