@@ -312,7 +312,7 @@ IN_PLACE = [
         "in place by a tensor of another dtype",
         "wide = torch.zeros(4, dtype=torch.float64)\nwide += x.detach().nan_to_num().sum(0)\n"
         "y = self.of_mixed(x)\ny *= torch.ones(4)\ny += torch.tensor(0.5).double()\n"
-        "x = y + wide.to(y.dtype)",
+        "x = y + wide.type_as(y)",  # of `y.dtype` a trace makes a constant
         "self.of_mixed = nn.Linear(4, 4)",
         masks=("vmap",),
     ),
