@@ -33,7 +33,7 @@ def environment() -> dict[str, str]:
     }
     for name in sorted(os.environ):
         if name.startswith(_SETTINGS):
-            found[name] = os.environ[name]
+            found[name] = os.environ[name] or "(set to nothing)"
     return found
 
 

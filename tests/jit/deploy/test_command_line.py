@@ -236,9 +236,11 @@ def test_lower_and_policy(capsys: Any) -> None:
 
 def test_env(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JIT_AMP_STOP_AFTER", "9")
+    monkeypatch.setenv("JIT_AMP_CHECKS", "")
     status, out, _ = run(capsys, "env")
     lines = dict(line.split(maxsplit=1) for line in out.splitlines())
     assert status == 0 and lines["JIT_AMP_STOP_AFTER"] == "9"
+    assert lines["JIT_AMP_CHECKS"] == "(set to nothing)"
     assert lines["torch"].startswith(torch.__version__) and sys.executable in lines["Python"]
     assert lines["jit_amp"].startswith(f"{jit_amp.__version__}, built for torch ")
     assert json.loads(run(capsys, "env", "--json")[1]) == lines
