@@ -25,6 +25,8 @@ class Feature:
         refused: the codes with which freezing may refuse it.
         refused_in_process: the codes with which scripting may refuse it.
         two_dtypes: eager's cache of weights would forget which dtype a cast is of.
+        own_cache: its scope has a cache of weights whatever is set, as it is a decorator's: it
+            cannot meet a feature of two dtypes.
         masks: makes, carries and calls at which eager or PyTorch itself raises.
         apart: features that it cannot meet.
     """
@@ -44,5 +46,6 @@ class Feature:
     refused: tuple[str, ...] = ()
     refused_in_process: tuple[str, ...] = ()
     two_dtypes: bool = False
+    own_cache: bool = False
     masks: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()

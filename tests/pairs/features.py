@@ -1090,12 +1090,14 @@ SCOPES = [
         "self.of_decorated = nn.Linear(4, 4)",
         members=f"@{BF16}\ndef decorated(self, x: Tensor) -> Tensor:\n"
         "    return self.of_decorated(x)\n",
+        own_cache=True,
     ),
     Feature(
         "decorated helper",
         "x = decorated_helper(x, self.of_dhelper)",
         "self.of_dhelper = nn.Parameter(torch.rand(4, 4))",
         f"@{BF16}\ndef decorated_helper(x: Tensor, w: Tensor) -> Tensor:\n    return x @ w\n",
+        own_cache=True,
     ),
     Feature(
         "scope in a loop",
@@ -1396,7 +1398,6 @@ def returns_inside(self, x: Tensor) -> Tensor:
         "with torch.no_grad():\n    self.conv_small.weight.mul_(1e-3)",
         two_dtypes=True,
         masks=("vmap",),
-        apart=("decorated helper", "decorated method"),  # their scopes have a cache whatever is set
     ),
     Feature(
         "number after a product, float16",
@@ -1405,7 +1406,6 @@ def returns_inside(self, x: Tensor) -> Tensor:
         "x = x.float() + y.float() * 1e5",
         "self.of_number = nn.Linear(4, 4)",
         two_dtypes=True,
-        apart=("decorated helper", "decorated method"),  # their scopes have a cache whatever is set
     ),
     Feature(
         "activations after layers",

@@ -143,7 +143,9 @@ def _fits(features: tuple[str, ...], door: Door) -> bool:
 
 
 def _are_apart(features: tuple[str, ...]) -> bool:
-    return any(set(FEATURES[name].apart) & set(features) for name in features)
+    chosen = [FEATURES[name] for name in features]
+    forgets = any(each.two_dtypes for each in chosen) and any(each.own_cache for each in chosen)
+    return forgets or any(set(each.apart) & set(features) for each in chosen)
 
 
 def _doors(values: tuple[str, ...], rng: random.Random) -> list[Door]:
