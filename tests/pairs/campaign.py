@@ -286,7 +286,7 @@ class Tally:
     found: list[Found] = field(default_factory=list)
     covered: dict[str, set[plan.Pair]] = field(default_factory=dict)
     triples: set[tuple[str, ...]] = field(default_factory=set)
-    refused: set[str] = field(default_factory=set)  # features, alone
+    refused: set[tuple[str, str]] = field(default_factory=set)  # features alone, and makes
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, item: Item, answer: dict[str, Any], last: bool) -> Found | None:
@@ -304,7 +304,7 @@ class Tally:
             self.verdicts[verdict] += 1
             self.makes[item.door.make] += 1
             if verdict == "refused" and len(item.features) == 1:
-                self.refused.update(item.features)
+                self.refused.add((item.features[0], item.door.make))
             if verdict in ("refused", "raises", "PyTorch's"):
                 self.reasons.setdefault(verdict, Counter())[kind] += 1
             if last or verdict in ("agrees", "differs"):
@@ -438,7 +438,7 @@ class Campaign:
         )
 
 
-def _later(seed: int, refused: set[str]) -> Iterator[Item]:
+def _later(seed: int, refused: set[tuple[str, str]]) -> Iterator[Item]:
     """The pairs, when it is known what is refused alone."""
     yield from plan.pairwise(seed, refused)
 
@@ -471,8 +471,10 @@ def main() -> int:
         pairs = _later(options.seed, campaign.tally.refused)
         items = chosen(itertools.chain(plan.singles(options.seed), pairs))
         campaign.run(itertools.islice(items, most))
-        if not (most or options.feature or options.make):
-            campaign.run(plan.alone(campaign.tally.left(), options.seed), last=True)
+        if not (options.feature or options.make):
+            left = plan.alone(campaign.tally.left(), options.seed)
+            rest = most - campaign.tally.programs if most else None
+            campaign.run(itertools.islice(left, rest), last=True)
     if options.by_chance or (most and campaign.tally.programs < most):
         rest = most - campaign.tally.programs if most else None
         campaign.run(itertools.islice(chosen(plan.by_chance(options.seed)), rest))

@@ -120,17 +120,21 @@ def singles(seed: int) -> list[Item]:
     return items
 
 
-def pairwise(seed: int, refused: Collection[str] = ()) -> list[Item]:
-    """Each pair of features, but for those refused, with each make, each carry and each call."""
+def pairwise(seed: int, refused: Collection[tuple[str, str]] = ()) -> list[Item]:
+    """Each pair of features with each make, each carry and each call.
+
+    Args:
+        refused: features with the makes that refuse them, which are left out there.
+    """
     rng = random.Random(seed)
     items: list[Item] = []
     for values in CLASSES:
         sets = [_doors(values, rng) for _ in range(40)]
-        for row in rows(tuple(name for name in at(values) if name not in refused)):
+        for row in rows(at(values)):
             for door in rng.choice(sets):
-                features = tuple(name for name in row if _fits((name,), door))
-                features = tuple(rng.sample(features, len(features)))
-                if len(features) > 1 and _fits(features, door):
+                names = [name for name in row if (name, door.make) not in refused]
+                features = _fitting(rng.sample(names, len(names)), door)
+                if len(features) > 1:
                     items.append(Item(features, rng.randrange(10**6), door))
     rng.shuffle(items)
     return items
@@ -140,6 +144,15 @@ def _fits(features: tuple[str, ...], door: Door) -> bool:
     """Whether the features may come to the door."""
     is_masked = any(set(FEATURES[name].masks) & set(door.values) for name in features)
     return not is_masked and not _are_apart(features) and door.takes(Composed("", features, 0))
+
+
+def _fitting(features: Iterable[str], door: Door) -> tuple[str, ...]:
+    """The features, without those that cannot come to the door with the ones before them."""
+    found: tuple[str, ...] = ()
+    for name in features:
+        if _fits((*found, name), door):
+            found = (*found, name)
+    return found
 
 
 def _are_apart(features: tuple[str, ...]) -> bool:
