@@ -44,6 +44,7 @@ PATIENCE = 240.0  # seconds without a line, on a machine that has other work too
 WORKER = ("pairs.campaign", "--worker")
 FRESH = 16  # of so many programs one is the first in its process that is compiled
 REDUCTION = 15.0  # seconds in which a source is made small
+ROOT = Path(__file__).parents[2]
 
 TEST = """
 
@@ -360,12 +361,48 @@ def _family(make: str) -> tuple[bool, bool]:
     return how.frozen, how.traces
 
 
+class Log:
+    """What came of each program, kept in a file, so that a campaign can go on another day.
+
+    Raises:
+        ValueError: the file is of other code.
+    """
+
+    def __init__(self, path: Path, resume: bool) -> None:
+        self.path, self.lock = path, threading.Lock()
+        self.known: dict[str, dict[str, Any]] = {}
+        trees = [f"HEAD:{name}" for name in ("csrc", "jit_amp", "tests/pairs")]
+        code = subprocess.check_output(["git", "rev-parse", *trees], cwd=ROOT, text=True).split()
+        if resume and path.exists():
+            first, *lines = path.read_text().splitlines()
+            if json.loads(first) != code:
+                raise ValueError(f"{path} is of another commit: begin anew, without --resume")
+            self.known = dict(json.loads(line) for line in lines if line.endswith("]"))
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(code) + "\n")
+
+    def add(self, line: str, answer: dict[str, Any], found: Found | None) -> None:
+        kept = {"verdict": answer["verdict"], "kind": answer["kind"]}
+        if found:
+            kept["found"] = {**vars(found), "features": sorted(found.features)}
+        with self.lock, self.path.open("a") as file:
+            print(json.dumps([line, kept]), file=file)
+
+
 class Campaign:
     """Programs in several processes, until all are done or the time is over."""
 
-    def __init__(self, folder: Path, jobs: int, seconds: float, reduces: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        jobs: int,
+        seconds: float,
+        reduces: bool = True,
+        log: Log | None = None,
+    ) -> None:
         self.tally = Tally()
-        self.folder, self.jobs, self.reduces = folder, jobs, reduces
+        self.folder, self.jobs, self.reduces, self.log = folder, jobs, reduces, log
         self.began = time.monotonic()
         self.end = self.began + seconds
         self.reducing = threading.Lock()
@@ -399,15 +436,22 @@ class Campaign:
 
     def check(self, worker: Worker, item: Item, last: bool, fresh: bool = False) -> None:
         more = {"fresh": True} if fresh else {}
-        answer = worker.ask(to_line(item, **more))
-        before = self.tally.add(item, answer, last)
+        line = to_line(item, **more)
+        known = self.log.known.get(line) if self.log else None
+        answer = known or worker.ask(line)
+        before, found = self.tally.add(item, answer, last), None
         if answer["verdict"] == "differs" and before is None:
-            after = self.tally.programs
-            with self.reducing:
-                found = self.reduce(worker, item, answer, after, more)
+            if known and "found" in known:
+                made = known["found"]
+                found = Found(**{**made, "features": frozenset(made["features"])})
+            else:
+                with self.reducing:
+                    found = self.reduce(worker, item, answer, self.tally.programs, more)
             with self.tally.lock:
                 self.tally.found.append(found)
             print(f"{found.path}: {item.door}: {found.kind}", file=sys.stderr, flush=True)
+        if self.log and not known:
+            self.log.add(line, answer, found)
 
     def reduce(
         self, worker: Worker, item: Item, answer: dict[str, Any], after: int, more: dict[str, Any]
@@ -450,6 +494,9 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="at most so long")
     parser.add_argument("--folder", type=Path, default=Path("pairs-failures"))
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with what log.jsonl in the folder has"
+    )
     parser.add_argument("--feature", action="append", help="only programs with all of these")
     parser.add_argument("--make", action="append", help="only doors of these makes")
     parser.add_argument("--by-chance", action="store_true", help="no pairs: triples by chance")
@@ -465,7 +512,8 @@ def main() -> int:
             if has_all and (not options.make or item.door.make in options.make):
                 yield item
 
-    campaign = Campaign(options.folder, options.jobs, options.seconds)
+    log = Log(options.folder / "log.jsonl", options.resume)
+    campaign = Campaign(options.folder, options.jobs, options.seconds, log=log)
     most = options.programs or None
     if not options.by_chance:
         pairs = _later(options.seed, campaign.tally.refused)

@@ -19,7 +19,7 @@ from torch import nn
 import jit_amp
 
 from . import plan
-from .campaign import Worker, reduced, same, to_line, write
+from .campaign import Campaign, Found, Log, Worker, reduced, same, to_line, write
 from .check import check, loaded, outcome, pytorchs, without_scopes
 from .compose import Composed, compose
 from .doors import CARRIES, MAKES, Door, PyTorch, doors
@@ -266,6 +266,20 @@ def test_what_differs_is_made_small_and_written_as_a_test(
         text=True,
     )
     assert "1 passed" in done.stdout, done.stdout  # without what is planted
+
+
+def test_a_campaign_goes_on_where_it_ended(tmp_path: Path) -> None:
+    item = Item(("counter",), 1, Door("script"))
+    found = Found("values", "script", frozenset({"counter"}), "a path", 7)
+    path = tmp_path / "log.jsonl"
+    Log(path, resume=False).add(to_line(item), {"verdict": "differs", "kind": "values"}, found)
+    again = Campaign(tmp_path, 1, 60.0, log=Log(path, resume=True))
+    again.run(iter([item]))
+    assert again.tally.found == [found] and again.tally.verdicts == {"differs": 1}
+    assert len(path.read_text().splitlines()) == 2  # it did not run again
+    path.write_text(path.read_text().replace('["', '["other ', 1))
+    with pytest.raises(ValueError, match="is of another commit"):
+        Log(path, resume=True)
 
 
 def test_a_refusal_is_right_only_where_a_feature_says_so() -> None:
