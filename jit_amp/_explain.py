@@ -42,7 +42,7 @@ _REASONS = {
     "promote": "promotes to the widest of its operands",
     "promote_inside": "is made of operators that promote to the widest of their operands",
     "untouched": "in no list of {device}'s: runs in the dtypes that it is given",
-    "opaque": "not in jit_amp's lists for {device}: PyTorch's own autocast decides when it runs",
+    "opaque": "jit_amp has no rule for it on {device}: PyTorch's own autocast decides when it runs",
     "banned": "refused by {device}'s autocast",
 }
 _STATED = {

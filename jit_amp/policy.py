@@ -49,9 +49,9 @@ def table(device_type: DeviceType) -> dict[str, str]:
     Returns:
         dict[str, str]: policies by overload, such as ``{"aten::mm": "lower", ...}``. Of an overload
             that is not there autocast casts no operands; it may call operators that are there:
-            :func:`reach` tells. CUDA's and XPU's reductions have
-            ``"fp32_opt_dtype"`` and ``"fp32_append_dtype"`` (float32, unless the call gives a
-            dtype); ``"banned"`` is an operator that autocast refuses.
+            :func:`reach` tells. CUDA's and XPU's reductions have ``"fp32_opt_dtype"`` and
+            ``"fp32_append_dtype"`` (float32, unless the call gives a dtype); ``"banned"`` is an
+            operator that autocast refuses.
 
     Raises:
         ValueError: another device.

@@ -3,13 +3,13 @@
 // The answers are PyTorch's. CUDA's and XPU's lists come from the macros of the installed
 // ATen/autocast_mode.h. CPU's and MPS's stand in cpu_policy.inc and mps_policy.inc, and what is
 // registered beside the macros in policy.cpp, because PyTorch has those only in a .cpp file
-// (aten/src/ATen/autocast_mode.cpp). Policies that a user states for
-// an operator come before them. An operator without an autocast kernel is `untouched` only if it
-// was seen to reach no operator that autocast casts (Observed in traits.h), `promote_inside` if it
-// reached only ones that promote; else, and where nothing was seen, it is `opaque`. What kernels
-// call was seen of CPU's, and read of CUDA's. Of XPU's and MPS's that is believed where they share
-// the code, but for linear algebra, or where PyTorch calls the operator elementary (its tags `core`
-// and `pointwise`).
+// (aten/src/ATen/autocast_mode.cpp). Policies that a user states for an operator come before them.
+// An operator without an autocast kernel is `untouched` only if it was seen to reach no operator
+// that autocast casts (Observed in traits.h), `promote_inside` if it reached only ones that
+// promote; else, and where nothing was seen, it is `opaque`. What kernels call was seen of CPU's,
+// and read of CUDA's. Of XPU's and MPS's that is believed where they share the code, but for
+// linear algebra, or where PyTorch calls the operator elementary (its tags `core` and
+// `pointwise`).
 //
 // An analysis: it looks at one operator and changes nothing.
 #pragma once

@@ -365,7 +365,7 @@ class Log:
     """What came of each program, kept in a file, so that a campaign can go on another day.
 
     Raises:
-        ValueError: the file is of other code.
+        ValueError: the file is of another commit. What is not committed is not seen.
     """
 
     def __init__(self, path: Path, resume: bool) -> None:
@@ -515,17 +515,19 @@ def main() -> int:
     log = Log(options.folder / "log.jsonl", options.resume)
     campaign = Campaign(options.folder, options.jobs, options.seconds, log=log)
     most = options.programs or None
+
+    def rest() -> int | None:
+        return most - campaign.tally.programs if most else None
+
     if not options.by_chance:
         pairs = _later(options.seed, campaign.tally.refused)
         items = chosen(itertools.chain(plan.singles(options.seed), pairs))
         campaign.run(itertools.islice(items, most))
         if not (options.feature or options.make):
             left = plan.alone(campaign.tally.left(), options.seed)
-            rest = most - campaign.tally.programs if most else None
-            campaign.run(itertools.islice(left, rest), last=True)
-    if options.by_chance or (most and campaign.tally.programs < most):
-        rest = most - campaign.tally.programs if most else None
-        campaign.run(itertools.islice(chosen(plan.by_chance(options.seed)), rest))
+            campaign.run(itertools.islice(left, rest()), last=True)
+    if options.by_chance or rest():
+        campaign.run(itertools.islice(chosen(plan.by_chance(options.seed)), rest()))
     print(campaign.tally.report())
     return 1 if campaign.tally.found else 0
 

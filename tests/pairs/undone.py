@@ -22,16 +22,13 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from fuzz.hostile import environment
 
 from . import plan
-from .campaign import Worker, to_line
+from .campaign import ROOT, Worker, to_line
 from .plan import Item
-
-ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
