@@ -19,6 +19,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+import torch
 from torch.jit import ScriptFunction
 
 from jit_amp import _C
@@ -31,6 +32,8 @@ _MAY_RETURN_AN_OPERAND = {
     "feature_dropout", "meshgrid", "native_dropout", "rrelu", "sum_to_size", "to_dense", "type_as",
     "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "_unsafe_view",
 }  # fmt: skip
+# Attributes of a tensor that share its memory; others, as `shape`, are no tensors.
+_VIEWS = {"H", "T", "data", "imag", "mH", "mT", "real"}
 
 _IS_SCRIPTING = ("torch.jit.is_scripting()", "jit.is_scripting()", "is_scripting()")
 
@@ -77,9 +80,12 @@ def _suspected(file: str, first: int, text: str) -> tuple[Write, ...]:
     found: list[Write] = []
     lines = text.split("\n")
     aliases: set[str] = set()
-    for node in _compiled(tree):  # in no order: a name that is one anywhere is one
-        if isinstance(node, ast.Assign) and _is_alias(node.value, aliases):
-            aliases |= {each.id for t in node.targets for each in _names(t)}
+    assigned = [pair for node in _compiled(tree) for pair in _assigned(node)]
+    for _ in assigned:  # in any order: a name that is one anywhere is one
+        more = {name.id for t, value in assigned if _is_alias(value, aliases) for name in _names(t)}
+        if more <= aliases:
+            break
+        aliases |= more
     for node in _compiled(tree):
         target = _written(node)
         if target is not None and (_is_alias(target, aliases) or _is_made_anew(node)):
@@ -102,6 +108,17 @@ def _compiled(tree: ast.AST) -> Iterator[ast.AST]:
         ahead += [each for each in ast.iter_child_nodes(node) if each not in left_out]
 
 
+def _assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
+    """What a statement gives a name to, and what it takes that from."""
+    if isinstance(node, ast.Assign):
+        return [(target, node.value) for target in node.targets]
+    if isinstance(node, ast.AnnAssign) and node.value is not None:
+        return [(node.target, node.value)]
+    if isinstance(node, ast.For):
+        return [(node.target, node.iter)]
+    return []
+
+
 def _names(target: ast.expr) -> Iterator[ast.Name]:
     if isinstance(target, ast.Name):
         yield target
@@ -111,17 +128,35 @@ def _names(target: ast.expr) -> Iterator[ast.Name]:
 
 
 def _is_alias(value: ast.expr, aliases: set[str]) -> bool:
-    """Whether it is such a result: by name, the call itself, or a part or view of one."""
+    """Whether it is such a result: by name, the call itself, or a part or view of one; or has or
+    may be one."""
     if isinstance(value, ast.Name):
         return value.id in aliases
     if isinstance(value, ast.Call):
         name = getattr(value.func, "attr", getattr(value.func, "id", ""))
         if name in _MAY_RETURN_AN_OPERAND:
             return True
-        return isinstance(value.func, ast.Attribute) and _is_alias(value.func.value, aliases)
-    if isinstance(value, (ast.Attribute, ast.Subscript)):
-        return _is_alias(value.value, aliases)
-    return False
+        is_method = isinstance(value.func, ast.Attribute) and _may_share_memory(name)
+        return is_method and _is_alias(value.func.value, aliases)  # type: ignore[attr-defined]
+    if isinstance(value, ast.Attribute):
+        return value.attr in _VIEWS and _is_alias(value.value, aliases)
+    if isinstance(value, (ast.Tuple, ast.List)):
+        return any(_is_alias(each, aliases) for each in value.elts)
+    if isinstance(value, ast.Dict):
+        return any(_is_alias(each, aliases) for each in value.values)
+    if isinstance(value, ast.IfExp):
+        return _is_alias(value.body, aliases) or _is_alias(value.orelse, aliases)
+    return isinstance(value, ast.Subscript) and _is_alias(value.value, aliases)
+
+
+@functools.cache
+def _may_share_memory(method: str) -> bool:
+    """Whether what a method of a tensor returns may be a view of it, as its schemas say. What
+    TorchScript has no operator for, such as ``float``, may return the tensor itself."""
+    schemas = torch._C._jit_get_schemas_for_operator(f"aten::{method}")
+    known = [each for each in schemas if not any(a.is_out for a in each.arguments)]
+    is_view = any(result.alias_info for each in known for result in each.returns)
+    return method != "tolist" and (not schemas or is_view)
 
 
 def _is_made_anew(node: ast.AST) -> bool:

@@ -353,8 +353,33 @@ class WriteToAViewThatIsLost(nn.Module):
             return y
 
 
+class WriteToWhatIsAnnotatedThatIsLost(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+            z: Tensor = y.type_as(y)
+            z -= 1
+            return y
+
+
+class WriteByAnotherNameThatIsLost(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+            z = y.type_as(y)
+            w = z.float() if self.training else z
+            w *= 2
+            return y
+
+
 @pytest.mark.parametrize(
-    ("make", "line"), [(WriteThatIsLost, "z += 1"), (WriteToAViewThatIsLost, "z.zero_()")]
+    ("make", "line"),
+    [
+        (WriteThatIsLost, "z += 1"),
+        (WriteToAViewThatIsLost, "z.zero_()"),
+        (WriteToWhatIsAnnotatedThatIsLost, "z -= 1"),
+        (WriteByAnotherNameThatIsLost, "w *= 2"),
+    ],
 )
 def test_a_write_that_pytorchs_compiler_drops_is_refused(
     make: Callable[[], nn.Module], line: str
@@ -363,6 +388,33 @@ def test_a_write_that_pytorchs_compiler_drops_is_refused(
         with pytest.raises(jit_amp.AutocastError, match="JA210") as raised:
             door(make().eval())
         assert line in str(raised.value)
+
+
+class NumbersOfWhatMayBeAnother(nn.Module):
+    """What is read of a tensor and is none is never written to, whatever its name is made of."""
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            x = F.dropout(x @ x, 0.5, False)
+            rows, columns = x.shape
+            rows += 1
+            total = x.size(1)
+            total *= 2
+            numbers: List[List[float]] = x.tolist()  # noqa: UP006
+            numbers += [[1.0]]
+            doubled = x.sum(0)
+            doubled += 1
+            for i in range(len(x.shape)):
+                columns += x.shape[i]
+            return x
+
+
+def test_a_number_is_no_write_that_is_lost() -> None:
+    program = NumbersOfWhatMayBeAnother().eval()
+    x = torch.rand(3, 3)
+    for made in (jit_amp.script(program), jit_amp.freeze(program, example_inputs=(x,))):
+        for _ in range(3):
+            assert torch.equal(made(x), program(x))
 
 
 def without_scopes(x: Tensor) -> Tensor:
