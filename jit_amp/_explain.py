@@ -55,6 +55,7 @@ _STATED = {
 
 
 @_kept.onednn()
+@_kept.modes()
 def explain(
     obj: Any,
     example_inputs: Any = None,

@@ -28,6 +28,39 @@ def random_state() -> Iterator[None]:
             numpy.random.set_state(numpys)
 
 
+def autocast_devices() -> list[str]:
+    """The devices that autocast may be on for: by their names, of a third party's by its own."""
+    third = torch._C._get_privateuse1_backend_name()
+    names = ("cpu", "cuda", "xpu", "mps", "mtia", "hpu", "maia", "ipu", "xla", third)
+    return [name for name in names if torch.amp.is_autocast_available(name)]
+
+
+@contextlib.contextmanager
+def modes() -> Iterator[None]:
+    """Keeps autocast's state, and whether gradients are recorded: a user's program runs inside,
+    which may enter a scope by hand and raise before it leaves it."""
+    devices = autocast_devices()
+    autocasts = [(torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in devices]
+    is_cached, nesting = torch.is_autocast_cache_enabled(), _nesting()
+    try:
+        with torch.set_grad_enabled(torch.is_grad_enabled()):
+            yield
+    finally:
+        while _nesting() > nesting:
+            if torch.autocast_decrement_nesting() == 0:
+                torch.clear_autocast_cache()
+        torch.set_autocast_cache_enabled(is_cached)
+        for device, (enabled, dtype) in zip(devices, autocasts, strict=True):
+            torch.set_autocast_enabled(device, enabled)
+            torch.set_autocast_dtype(device, dtype)
+
+
+def _nesting() -> int:
+    """How many autocast scopes are open."""
+    torch.autocast_increment_nesting()
+    return torch.autocast_decrement_nesting()
+
+
 @contextlib.contextmanager
 def out_of_inference_mode() -> Iterator[None]:
     """Tensors that are made inside may be saved for backward later, wherever this is called."""

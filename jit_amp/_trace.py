@@ -17,7 +17,7 @@ import torch
 from torch.jit import ScriptFunction, ScriptModule, _state
 from torch.jit import _trace as _original
 
-from jit_amp import _C, _check, _decorated, _float32
+from jit_amp import _C, _check, _decorated, _float32, _kept
 from jit_amp import _precision as _precisions
 from jit_amp._precision import Precision
 from jit_amp._script import lower_types, script
@@ -241,7 +241,7 @@ def _traced(
     cache_enabled = None if torch.is_autocast_cache_enabled() else False
     ambient: list[_decorated.Around] = [
         (device, torch.get_autocast_dtype(device), True, cache_enabled)
-        for device in _devices()
+        for device in _kept.autocast_devices()
         if torch.is_autocast_enabled(device)
     ]
     with _recorded() as recording:
@@ -322,13 +322,6 @@ def _unwatch() -> None:
     for (module, name), original in _originals.items():
         setattr(module, name, original)
     _originals.clear()
-
-
-def _devices() -> list[str]:
-    """The devices that autocast may be on for: by their names, of a third party's by its own."""
-    third = torch._C._get_privateuse1_backend_name()
-    names = ("cpu", "cuda", "xpu", "mps", "mtia", "hpu", "maia", "ipu", "xla", third)
-    return [name for name in names if torch.amp.is_autocast_available(name)]
 
 
 def _users_line() -> tuple[str, int, str]:
@@ -412,7 +405,7 @@ def _checking(original: Callable[..., None]) -> Callable[..., None]:
             _this_thread.is_checked = True
             _this_thread.recording.check()
         # PyTorch's own pass would change what is compared, under an ambient autocast.
-        ambient = any(torch.is_autocast_enabled(device) for device in _devices())
+        ambient = any(torch.is_autocast_enabled(device) for device in _kept.autocast_devices())
         pass_enabled = torch._C._jit_set_autocast_mode(False) if ambient else None
         try:
             if not _waits(traced) and not _holds_scripted(python, traced):

@@ -33,6 +33,7 @@ _COMPARED = (int, float, complex, str, bytes, type(None), enum.Enum, torch.dtype
 
 
 @_kept.onednn()
+@_kept.modes()
 @_kept.random_state()  # which a DataLoader moves
 def tune(
     model: nn.Module,
@@ -209,8 +210,11 @@ class _Run:
     @contextlib.contextmanager
     def _undone(self) -> Iterator[None]:
         """The model and the random state are afterwards what they were; seeded inside."""
-        recording = torch.set_grad_enabled(torch.is_grad_enabled())  # a metric may leave it changed
-        with _kept.random_state(), _state.kept(self.model), recording:
+        with (
+            _kept.random_state(),
+            _state.kept(self.model),
+            _kept.modes(),
+        ):  # a metric may leave them
             torch.manual_seed(self.seed)
             yield
 

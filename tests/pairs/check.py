@@ -487,8 +487,13 @@ def _eagers_error(program: Composed, module: ModuleType) -> str:
 def outcome(program: Composed, door: Door, api: Api | None = None) -> Outcome:
     """What comes of a program at a door; no verdict of PyTorch's."""
     api = api or Api()
-    with warnings.catch_warnings(), loaded(program.source) as module:
+    with contextlib.ExitStack() as stack:
+        # What a program has entered by hand before it raised, it leaves to the next one.
+        stack.callback(restore_autocast, autocast_state())
+        stack.enter_context(torch.set_grad_enabled(torch.is_grad_enabled()))
+        stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
+        module = stack.enter_context(loaded(program.source))
         try:
             return _Checker(program, door, module, api).check()
         except Difference as found:

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import jit_amp
 from jit_amp import _verdict
 
-from ..support import AMBIENTS, assert_same
+from ..support import AMBIENTS, assert_same, autocast_state
 
 BF16 = torch.bfloat16
 
@@ -451,3 +451,17 @@ def test_what_dynamo_runs_while_it_compiles_does_not_count(backend: str) -> None
         (row.operator, row.calls) for row in second.rows
     ]
     assert sum(row.calls for row in first.rows if row.operator == "aten::relu") == 1
+
+
+class RaisesInAScope(nn.Module):
+    def forward(self, x: Tensor):
+        torch.set_grad_enabled(False)
+        torch.autocast("cpu", dtype=BF16, cache_enabled=False).__enter__()
+        raise ValueError("in the middle")
+
+
+def test_a_scope_that_the_program_has_not_left_is_left() -> None:
+    before = torch.is_grad_enabled(), *autocast_state()
+    with pytest.raises(ValueError, match="in the middle"):
+        jit_amp.explain(RaisesInAScope(), torch.ones(2))
+    assert (torch.is_grad_enabled(), *autocast_state()) == before
