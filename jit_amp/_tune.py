@@ -209,12 +209,9 @@ class _Run:
 
     @contextlib.contextmanager
     def _undone(self) -> Iterator[None]:
-        """The model and the random state are afterwards what they were; seeded inside."""
-        with (
-            _kept.random_state(),
-            _state.kept(self.model),
-            _kept.modes(),
-        ):  # a metric may leave them
+        """The model, the random state and the modes, which a metric may leave changed, are
+        afterwards what they were; seeded inside."""
+        with _kept.random_state(), _state.kept(self.model), _kept.modes():
             torch.manual_seed(self.seed)
             yield
 
