@@ -87,8 +87,8 @@ def _suspected(file: str, first: int, text: str) -> tuple[Write, ...]:
             break
         aliases |= more
     for node in _compiled(tree):
-        target = _written(node)
-        if target is not None and (_is_alias(target, aliases) or _is_made_anew(node)):
+        is_lost = any(_is_alias(target, aliases) for target in _written(node))
+        if is_lost or _is_made_anew(node):
             number = node.lineno  # type: ignore[attr-defined]
             found.append(Write(file, first + number - 1, lines[number - 1].strip()))
     return tuple(found)
@@ -136,8 +136,11 @@ def _is_alias(value: ast.expr, aliases: set[str]) -> bool:
         name = getattr(value.func, "attr", getattr(value.func, "id", ""))
         if name in _MAY_RETURN_AN_OPERAND:
             return True
-        is_method = isinstance(value.func, ast.Attribute) and _may_share_memory(name)
-        return is_method and _is_alias(value.func.value, aliases)  # type: ignore[attr-defined]
+        return any(
+            _may_share_memory(name, is_method) and _is_alias(operand, aliases)
+            for operands, is_method in zip(_operands(value), (True, False), strict=True)
+            for operand in operands
+        )
     if isinstance(value, ast.Attribute):
         return value.attr in _VIEWS and _is_alias(value.value, aliases)
     if isinstance(value, (ast.Tuple, ast.List)):
@@ -149,14 +152,21 @@ def _is_alias(value: ast.expr, aliases: set[str]) -> bool:
     return isinstance(value, ast.Subscript) and _is_alias(value.value, aliases)
 
 
+def _operands(call: ast.Call) -> tuple[list[ast.expr], list[ast.expr]]:
+    """What an operator may be of: the object that it is a method of, or, as of ``torch.reshape``,
+    its first argument."""
+    of_method = [call.func.value] if isinstance(call.func, ast.Attribute) else []
+    return of_method, call.args[:1]
+
+
 @functools.cache
-def _may_share_memory(method: str) -> bool:
-    """Whether what a method of a tensor returns may be a view of it, as its schemas say. What
-    TorchScript has no operator for, such as ``float``, may return the tensor itself."""
-    schemas = torch._C._jit_get_schemas_for_operator(f"aten::{method}")
+def _may_share_memory(name: str, is_method: bool) -> bool:
+    """Whether what an operator of a tensor returns may be a view of it, as its schemas say. What
+    TorchScript has none of, as a method such as ``float``, may return the tensor itself."""
+    schemas = torch._C._jit_get_schemas_for_operator(f"aten::{name}")
     known = [each for each in schemas if not any(a.is_out for a in each.arguments)]
     is_view = any(result.alias_info for each in known for result in each.returns)
-    return method != "tolist" and (not schemas or is_view)
+    return is_view if schemas else is_method and name != "tolist"
 
 
 def _is_made_anew(node: ast.AST) -> bool:
@@ -169,17 +179,18 @@ def _is_made_anew(node: ast.AST) -> bool:
     )
 
 
-def _written(node: ast.AST) -> ast.expr | None:
-    """What a statement or a call writes to."""
+def _written(node: ast.AST) -> list[ast.expr]:
+    """What a statement or a call may write to."""
     if isinstance(node, ast.AugAssign):
-        return node.target
+        return [node.target]
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-        return node.targets[0].value
+        return [node.targets[0].value]
     if isinstance(node, ast.Call):
         for keyword in node.keywords:
             if keyword.arg == "out":
-                return keyword.value
+                return [keyword.value]
         name = getattr(node.func, "attr", "")
-        if isinstance(node.func, ast.Attribute) and name[-1:] == "_" and name[-2:] != "__":
-            return node.func.value
-    return None
+        if name[-1:] == "_" and name[-2:] != "__":
+            of_method, of_function = _operands(node)
+            return [*of_method, *(of_function if _may_share_memory(name, False) else ())]
+    return []

@@ -372,9 +372,28 @@ class WriteByAnotherNameThatIsLost(nn.Module):
             return y
 
 
+class WriteToAFunctionsViewThatIsLost(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+            z = torch.reshape(y.type_as(y), [-1])
+            z /= 2
+            return y
+
+
+class WriteByAFunctionThatIsLost(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+            torch.relu_(y.type_as(y))
+            return y
+
+
 @pytest.mark.parametrize(
     ("make", "line"),
     [
+        (WriteToAFunctionsViewThatIsLost, "z /= 2"),
+        (WriteByAFunctionThatIsLost, "torch.relu_"),
         (WriteThatIsLost, "z += 1"),
         (WriteToAViewThatIsLost, "z.zero_()"),
         (WriteToWhatIsAnnotatedThatIsLost, "z -= 1"),
@@ -400,6 +419,8 @@ class NumbersOfWhatMayBeAnother(nn.Module):
             rows += 1
             total = x.size(1)
             total *= 2
+            mean = float(x[0, 0])
+            mean += 1.0
             numbers: List[List[float]] = x.tolist()  # noqa: UP006
             numbers += [[1.0]]
             doubled = x.sum(0)
