@@ -197,15 +197,7 @@ void bind_errors(py::module_& m) {
       py::arg("code"), py::arg("arguments"), py::arg("where") = "");
   m.def("refuse_export", [](const torch::jit::Node* node, int code,
                             const std::vector<std::string>& arguments) {
-    using jit_amp::Diagnostic;
-    for (const Diagnostic row : {Diagnostic::not_exportable, Diagnostic::branch_on_tensor,
-                                 Diagnostic::loop_on_tensor, Diagnostic::kept_attribute,
-                                 Diagnostic::value_needed, Diagnostic::unexportable_operator}) {
-      if (jit_amp::diagnostic_texts()[static_cast<size_t>(row)].code == code) {
-        throw jit_amp::diagnostic(row, node, arguments);
-      }
-    }
-    throw py::value_error("no diagnostic of an export has this code");
+    throw jit_amp::diagnostic(jit_amp::diagnostic_of_code(code), node, arguments);
   });
 }
 
@@ -220,10 +212,9 @@ void bind_scripting(py::module_& m) {
         [](const Module& module) { return jit_amp::sources_and_writes(module); });
   // Whether it is right as it is: lowered before, or without scopes, and served now.
   m.def("leave_function", [](const StrongFunctionPtr& function) {
-    if (jit_amp::HasScopes()(torch::jit::toGraphFunction(*function.function_))) {
-      return jit_amp::is_lowered(function);
-    }
-    return jit_amp::serve_ambient(function);
+    auto& graph_function = torch::jit::toGraphFunction(*function.function_);
+    return jit_amp::HasScopes()(graph_function) ? jit_amp::Program::behind(graph_function) != nullptr
+                                                : jit_amp::serve_ambient(graph_function);
   });
   m.def("lower_where_it_is", [](const Module& module) {
     return warning_in_python([&] { return jit_amp::lower_where_it_is(module); });
@@ -334,14 +325,10 @@ void bind_wrapping(py::module_& m) {
 void bind_freezing(py::module_& m) {
   // Of a module without scopes, which PyTorch's own freezing takes.
   m.def("write_questions", [](const Module& module, bool optimize_numerics) {
-    for (const Module& each : module.modules()) {
-      for (const auto& method : each.get_methods()) {
-        if (auto* function = torch::jit::tryToGraphFunction(method.function())) {
-          jit_amp::write_questions(*function->graph());
-          if (!optimize_numerics) {
-            jit_amp::round_products(*function->graph());
-          }
-        }
+    for (const GraphFunction* function : jit_amp::functions_of(module)) {
+      jit_amp::write_questions(*function->graph());
+      if (!optimize_numerics) {
+        jit_amp::round_products(*function->graph());
       }
     }
   });
@@ -426,15 +413,9 @@ void bind_tracing(py::module_& m) {
   m.def("restore_module",
         [](const Module& module, const std::shared_ptr<torch::jit::Graph>& pattern,
            const std::vector<std::string>& methods, const std::vector<Scope>& scopes) {
-          std::set<torch::jit::Graph*> done;
-          for (const Module& child : module.modules()) {
-            for (const auto& method : child.get_methods()) {
-              auto* function = torch::jit::tryToGraphFunction(method.function());
-              if (function && done.insert(function->graph().get()).second) {
-                jit_amp::restore(function->graph(), *pattern);
-                jit_amp::write_numbers(*function->graph());
-              }
-            }
+          for (const GraphFunction* function : jit_amp::functions_of(module)) {
+            jit_amp::restore(function->graph(), *pattern);
+            jit_amp::write_numbers(*function->graph());
           }
           for (const std::string& method : methods) {
             auto& function = torch::jit::toGraphFunction(module.get_method(method).function());

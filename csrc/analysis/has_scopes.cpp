@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/python/pybind_utils.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "analysis/hidden_calls.h"
 #include "core/graphs.h"
@@ -48,6 +49,26 @@ std::vector<GraphFunction*> functions_of(const c10::ClassType& type) {
         functions.push_back(function);
       }
     }
+  }
+  return functions;
+}
+
+std::vector<c10::ClassTypePtr> types_of(const Module& module) {
+  std::vector<c10::ClassTypePtr> types;
+  std::unordered_set<const c10::ClassType*> seen;
+  for (const Module& each : module.modules()) {
+    if (seen.insert(each.type().get()).second) {
+      types.push_back(each.type());
+    }
+  }
+  return types;
+}
+
+std::vector<GraphFunction*> functions_of(const Module& module) {
+  std::vector<GraphFunction*> functions;
+  for (const auto& type : types_of(module)) {
+    const auto some = functions_of(*type);
+    functions.insert(functions.end(), some.begin(), some.end());
   }
   return functions;
 }

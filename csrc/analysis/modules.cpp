@@ -2,8 +2,7 @@
 
 #include <torch/csrc/jit/api/module.h>
 
-#include <unordered_set>
-
+#include "analysis/has_scopes.h"
 #include "core/graphs.h"
 
 namespace jit_amp {
@@ -13,21 +12,18 @@ using c10::TypeKind;
 
 Assigned assigned_attributes(const torch::jit::ObjectPtr& self) {
   Assigned assigned;
-  std::unordered_set<const Function*> done;
-  for (const Module& module : Module(self).modules()) {
-    for (Function* method : module.type()->methods()) {
-      auto* function = tryToGraphFunction(*method);
-      if (!function || !done.insert(method).second) {
-        continue;
-      }
-      for (Node* node : all_nodes(*function->graph())) {
-        if (node->kind() == prim::SetAttr) {
-          assigned.emplace(node->input(0)->type().get(), node->s(attr::name));
-        }
-      }
+  for (const GraphFunction* function : functions_of(Module(self))) {
+    for (const Node* node : all_nodes(*function->graph(), prim::SetAttr)) {
+      assigned.emplace(node->input(0)->type().get(), node->s(attr::name));
     }
   }
   return assigned;
+}
+
+Modules::Modules(ObjectPtr self, Graph& graph) : given_{std::move(self)} {
+  for (Node* fork : all_nodes(graph, prim::fork)) {
+    enter(fork);
+  }
 }
 
 void Modules::enter(Node* fork) { forks_.emplace(fork->g(attr::Subgraph).get(), fork); }

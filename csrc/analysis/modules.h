@@ -20,12 +20,12 @@ namespace jit_amp {
 // The modules in a graph that runs on `self`, its first input.
 class Modules {
  public:
-  explicit Modules(torch::jit::ObjectPtr self) : given_{std::move(self)} {}
-  // The same, where other inputs are modules too: a trace hands those over that several modules
-  // share. `given` has what each input is, null for what is no module or not known.
+  Modules(torch::jit::ObjectPtr self, torch::jit::Graph& graph);
+  // The same of a graph that is being made, where other inputs are modules too: a trace hands those
+  // over that several modules share. `given` has what each input is, null for what is no module or not known.
   explicit Modules(std::vector<torch::jit::ObjectPtr> given) : given_(std::move(given)) {}
 
-  // To be called before anything in the fork's subgraph is asked for.
+  // To be called then, before anything in the fork's subgraph is asked for.
   void enter(torch::jit::Node* fork);
   // The operand of a fork that `value` is in its subgraph; null if it is none.
   torch::jit::Value* outside(const torch::jit::Value* value) const;

@@ -5,6 +5,8 @@
 #include <ATen/core/enum_tag.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <map>
 #include <optional>
@@ -212,6 +214,11 @@ Policy policy_of(const c10::FunctionSchema& schema, c10::DeviceType device) {
     auto found = known.find(toString(name));
     return found == known.end() ? Policy::opaque : found->second;
   }
+  // The overloads of resizing that take scale factors call those that do not.
+  const auto plain = c10::Dispatcher::singleton().findOp({name.name, ""});
+  if (name.overload_name == "vec" && plain && plain->hasKernelForDispatchKey(key)) {
+    return policy_of(plain->schema(), device);
+  }
   // An operator of TorchScript alone that takes no tensor can reach none that autocast casts.
   if (!handle && !takes_tensor(schema)) {
     return Policy::untouched;
@@ -261,35 +268,19 @@ std::vector<std::pair<std::string, Policy>> policy_table(c10::DeviceType device)
 }
 
 namespace {
-constexpr std::pair<Policy, const char*> kNames[]{
-    {Policy::opaque, "opaque"},
-    {Policy::untouched, "untouched"},
-    {Policy::lower, "lower"},
-    {Policy::fp32, "fp32"},
-    {Policy::fp32_opt_dtype, "fp32_opt_dtype"},
-    {Policy::fp32_append_dtype, "fp32_append_dtype"},
-    {Policy::promote, "promote"},
-    {Policy::promote_inside, "promote_inside"},
-    {Policy::banned, "banned"},
-};
+constexpr std::array kNames{"opaque",         "untouched",         "lower",   "fp32",
+                            "fp32_opt_dtype", "fp32_append_dtype", "promote", "promote_inside",
+                            "banned"};
 }  // namespace
 
-const char* name_of(Policy policy) {
-  for (const auto& [known, name] : kNames) {
-    if (known == policy) {
-      return name;
-    }
-  }
-  return "opaque";
-}
+const char* name_of(Policy policy) { return kNames.at(static_cast<size_t>(policy)); }
 
 Policy policy_named(const std::string& name) {
-  for (const auto& [policy, known] : kNames) {
-    if (known == name) {
-      return policy;
-    }
+  const auto found = std::find(kNames.begin(), kNames.end(), name);
+  if (found == kNames.end()) {
+    throw std::invalid_argument("jit_amp: no policy is called '" + name + "'");
   }
-  throw std::invalid_argument("jit_amp: no policy is called '" + name + "'");
+  return static_cast<Policy>(found - kNames.begin());
 }
 
 }  // namespace jit_amp

@@ -130,10 +130,7 @@ std::unordered_set<const Value*> eligible_inputs(Graph& graph, const Facts& fact
 }  // namespace
 
 std::vector<AbstractValue> inferred_preconditions(const std::shared_ptr<Graph>& graph) {
-  const auto nodes = all_nodes(*graph);
-  const bool has_casts = std::any_of(nodes.begin(), nodes.end(),
-                                     [](const Node* node) { return node->kind() == ops::cast; });
-  if (!has_casts) {
+  if (!contains(*graph, ops::cast)) {
     return {};
   }
   std::vector<AbstractValue> inputs(graph->inputs().size());

@@ -2,29 +2,17 @@
 
 #include <torch/csrc/jit/runtime/operator.h>
 
-#include <memory>
-
 #include "analysis/defined.h"
 #include "analysis/plan.h"
 #include "analysis/traits.h"
 
 namespace jit_amp {
-namespace {
-
-std::shared_ptr<torch::jit::Operator> find(const std::string& overload) {
-  const std::string name = overload.substr(0, overload.find('.'));
-  for (const auto& op : torch::jit::getAllOperatorsFor(c10::Symbol::fromQualString(name))) {
-    if (toString(op->schema().operator_name()) == overload) {
-      return op;
-    }
-  }
-  throw std::invalid_argument("jit_amp: no operator is called '" + overload + "'");
-}
-
-}  // namespace
 
 std::string reach(const std::string& overload, const std::string& device) {
-  const auto op = find(overload);
+  const auto op = torch::jit::findOperatorFor(torch::jit::parseName(overload));
+  if (!op) {
+    throw std::invalid_argument("jit_amp: no operator is called '" + overload + "'");
+  }
   const c10::FunctionSchema& schema = op->schema();
   const auto type = c10::Device(device).type();
   const Policy policy = policy_of(schema, type);

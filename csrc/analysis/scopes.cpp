@@ -183,7 +183,6 @@ class Finder {
         {node, true, instance.device_name, instance.inside, instance.cache_enabled});
     current_.cache_enabled = instance.cache_enabled;
     if (instance.device_name) {
-      found_.dynamic_enters.emplace_back(node, instance.device_name);
       current_.dynamic.push_back({instance.device_name, instance.inside});
     } else {
       const auto& [device, inside] = *instance.inside.begin();

@@ -78,8 +78,6 @@ struct Scopes {
   std::vector<torch::jit::Node*> scaffolding;
   // In program order.
   std::vector<Boundary> boundaries;
-  // Dynamic scopes' Enter nodes with the name of the device.
-  std::vector<std::pair<torch::jit::Node*, torch::jit::Value*>> dynamic_enters;
   // What eager would warn of.
   std::vector<std::string> warnings;
   // Owns what `state` points to.

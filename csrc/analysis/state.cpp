@@ -29,13 +29,9 @@ struct Attribute {
 using Attributes = std::map<std::string, Attribute>;  // by path
 
 void find_attributes(const FlatMethod& method, Attributes& found) {
-  Modules modules(method.self._ivalue());
-  for (Node* node : all_nodes(*method.graph)) {
-    if (node->kind() == prim::fork) {
-      modules.enter(node);
-    }
-    if (node->kind() != prim::GetAttr || node->output()->type()->is_module() ||
-        is_plain(node->output()->type())) {
+  const Modules modules(method.self._ivalue(), *method.graph);
+  for (const Node* node : all_nodes(*method.graph, prim::GetAttr)) {
+    if (node->output()->type()->is_module() || is_plain(node->output()->type())) {
       continue;
     }
     const auto& name = node->s(attr::name);
@@ -83,24 +79,24 @@ class Overlaps {
 };
 
 // A condition that constants and attributes alone decide.
-std::optional<bool> decided(const Value* value, const Module& self) {
+std::optional<bool> decided(const Value* value, const Modules& modules) {
   const Node* node = value->node();
   if (const auto known = constant_as<bool>(value)) {
     return known;
   }
   if (node->kind() == prim::GetAttr) {
-    const auto [owner, path] = Modules(self._ivalue()).find(node->input());
+    const auto [owner, path] = modules.find(node->input());
     return owner ? std::optional(owner->getAttr(node->s(attr::name)).toBool()) : std::nullopt;
   }
   if (node->kind() == aten::__not__) {
-    const auto known = decided(node->input(), self);
+    const auto known = decided(node->input(), modules);
     return known ? std::optional(!*known) : std::nullopt;
   }
   if (node->kind() == prim::If) {
-    const auto condition = decided(node->input(), self);
+    const auto condition = decided(node->input(), modules);
     const auto& blocks = node->blocks();
-    const auto first = decided(blocks[0]->outputs()[value->offset()], self);
-    const auto second = decided(blocks[1]->outputs()[value->offset()], self);
+    const auto first = decided(blocks[0]->outputs()[value->offset()], modules);
+    const auto second = decided(blocks[1]->outputs()[value->offset()], modules);
     return condition ? (*condition ? first : second) : first == second ? first : std::nullopt;
   }
   return std::nullopt;
@@ -109,11 +105,11 @@ std::optional<bool> decided(const Value* value, const Module& self) {
 // The attributes that PyTorch's freezing sees written to.
 std::set<std::string> seen_by_pytorch(const FlatMethod& method) {
   const AliasDb aliases(method.graph, /*isFrozen=*/true);
+  const Modules modules(method.self._ivalue(), *method.graph);
   std::set<std::string> found;
-  for (Node* node : all_nodes(*method.graph)) {
-    if (node->kind() == prim::GetAttr && node->owningGraph() == method.graph.get() &&
-        aliases.hasOutputWriters(node)) {
-      const auto [owner, path] = Modules(method.self._ivalue()).find(node->input());
+  for (const Node* node : all_nodes(*method.graph, prim::GetAttr)) {
+    if (node->owningGraph() == method.graph.get() && aliases.hasOutputWriters(node)) {
+      const auto [owner, path] = modules.find(node->input());
       found.insert(method.path + path + node->s(attr::name));
     }
   }
@@ -129,8 +125,9 @@ std::vector<std::string> state_attributes(const std::vector<FlatMethod>& methods
   bool has_tasks = false;
   for (const FlatMethod& method : methods) {
     has_tasks |= contains(*method.graph, prim::fork);
+    const Modules modules(method.self._ivalue(), *method.graph);
     sharing.see(*method.graph, [&](const Node* norm) {
-      return decided(norm->input(kTraining), method.self) != false;
+      return decided(norm->input(kTraining), modules) != false;
     });
     find_attributes(method, all);
   }

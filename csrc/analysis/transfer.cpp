@@ -256,7 +256,7 @@ class Results {
                     [&](const Fact& fact) { return fact.device == first; })) {
       return first;
     }
-    if (!takes_one_device(node) && !promotes(schema)) {
+    if (!takes_one_device(node)) {
       return std::nullopt;
     }
     // One without dimensions may be on the CPU whatever the others are on.
@@ -264,13 +264,6 @@ class Results {
       return fact.dims == Dims::some && fact.device;
     });
     return found == operands.end() ? std::nullopt : found->device;
-  }
-
-  static bool promotes(const c10::FunctionSchema& schema) {
-    const Observed* seen = observed(schema.operator_name());
-    return seen && std::any_of(seen->dtypes.begin(), seen->dtypes.end(), [](const DtypeRule& rule) {
-             return rule.kind == DtypeRule::promote || rule.kind == DtypeRule::promote_tensors;
-           });
   }
 
   Dims dims(Node* node, const c10::FunctionSchema& schema, size_t index) const {

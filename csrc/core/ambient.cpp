@@ -108,16 +108,4 @@ Unwinding::~Unwinding() {
   cache_at_first = cache_around_;
 }
 
-Suspended::Suspended()
-    : cpu_(at::autocast::is_autocast_enabled(at::kCPU)),
-      cuda_(at::autocast::is_autocast_enabled(at::kCUDA)) {
-  at::autocast::set_autocast_enabled(at::kCPU, false);
-  at::autocast::set_autocast_enabled(at::kCUDA, false);
-}
-
-Suspended::~Suspended() {
-  at::autocast::set_autocast_enabled(at::kCPU, cpu_);
-  at::autocast::set_autocast_enabled(at::kCUDA, cuda_);
-}
-
 }  // namespace jit_amp

@@ -11,7 +11,6 @@
 #include "core/definitions/dialect.h"
 #include "core/definitions/losses.h"
 #include "core/definitions/math.h"
-#include "core/definitions/norms.h"
 #include "core/definitions/padding.h"
 #include "core/definitions/products.h"
 #include "core/definitions/recurrent.h"

@@ -67,11 +67,13 @@ std::vector<Node*> all_nodes(Graph& graph) {
   return nodes;
 }
 
-bool contains(Graph& graph, c10::Symbol kind) {
-  const auto nodes = all_nodes(graph);
-  return std::any_of(nodes.begin(), nodes.end(),
-                     [&](const Node* node) { return node->kind() == kind; });
+std::vector<Node*> all_nodes(Graph& graph, c10::Symbol kind) {
+  std::vector<Node*> nodes = all_nodes(graph);
+  std::erase_if(nodes, [&](const Node* node) { return node->kind() != kind; });
+  return nodes;
 }
+
+bool contains(Graph& graph, c10::Symbol kind) { return !all_nodes(graph, kind).empty(); }
 
 const at::Tensor* tensor_in(const Node* node) {
   const bool holds = node->kind() == prim::Constant && node->hasAttribute(attr::value) &&
@@ -127,45 +129,42 @@ bool is_call(const Node* node) {
          node->kind() == prim::PythonOp;
 }
 
+Node* insert_if(Value* condition, const MakeResults& yes, const MakeResults& no) {
+  Graph* graph = condition->owningGraph();
+  Node* choice = graph->insertNode(graph->create(prim::If, {condition}, 0));
+  for (const MakeResults* make : {&yes, &no}) {
+    Block* side = choice->addBlock();
+    const WithInsertPoint inside(side);
+    for (Value* result : (*make)()) {
+      side->registerOutput(result);
+    }
+  }
+  for (const Value* result : choice->blocks()[0]->outputs()) {
+    choice->addOutput()->setType(result->type());
+  }
+  return choice;
+}
+
 Node* wrapped_node(Node* scoped) { return *scoped->g(attr::Subgraph)->nodes().rbegin(); }
 
 size_t state_inputs(const Node* scoped) { return 2 * scoped->ss(ops::devices).size(); }
 
 Node* unwrap(Node* scoped) {
-  auto& subgraph = *scoped->g(attr::Subgraph);
   Graph* graph = scoped->owningGraph();
   const WithInsertPoint here(scoped);
-  std::unordered_map<Value*, Value*> outside;
-  for (size_t i = 0; i < subgraph.inputs().size(); ++i) {
-    outside[subgraph.inputs()[i]] = scoped->input(state_inputs(scoped) + i);
+  const auto results = torch::jit::insertGraph(*graph, *scoped->g(attr::Subgraph),
+                                               scoped->inputs().slice(state_inputs(scoped)));
+  for (size_t i = 0; i < results.size(); ++i) {
+    scoped->output(i)->replaceAllUsesWith(results[i]);
   }
-  Node* last = nullptr;
-  for (Node* node : subgraph.nodes()) {
-    last = graph->insertNode(graph->createClone(node, [&](Value* v) { return outside.at(v); }));
-    for (size_t i = 0; i < last->outputs().size(); ++i) {
-      outside[node->output(i)] = last->output(i);
-    }
-  }
-  for (size_t i = 0; i < last->outputs().size(); ++i) {
-    scoped->output(i)->replaceAllUsesWith(last->output(i));
-  }
+  Node* node = scoped->prev();
   scoped->destroy();
-  return last;
+  return node;
 }
 
 void replace_contents(Graph& graph, Graph& from) {
-  Block* block = graph.block();
-  while (!block->outputs().empty()) {
-    block->eraseOutput(block->outputs().size() - 1);
-  }
-  std::vector<Node*> doomed(block->nodes().begin(), block->nodes().end());
-  for (auto node = doomed.rbegin(); node != doomed.rend(); ++node) {
-    (*node)->destroy();
-  }
-  while (!block->inputs().empty()) {
-    block->eraseInput(block->inputs().size() - 1);
-  }
-  block->cloneFrom(from.block(), nullptr);
+  graph.block()->clear();
+  graph.block()->cloneFrom(from.block(), nullptr);
 }
 
 std::shared_ptr<Graph> source_graph(const std::string& source, const std::string& name) {

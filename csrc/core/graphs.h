@@ -6,6 +6,7 @@
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +21,8 @@ std::string text_of(const torch::jit::Graph& graph);
 
 // Every node of the graph, those in blocks and forks included, in program order.
 std::vector<torch::jit::Node*> all_nodes(torch::jit::Graph& graph);
+// Those of a kind.
+std::vector<torch::jit::Node*> all_nodes(torch::jit::Graph& graph, c10::Symbol kind);
 
 // Whether a node of that kind is anywhere in the graph.
 bool contains(torch::jit::Graph& graph, c10::Symbol kind);
@@ -50,6 +53,11 @@ bool is_call(const torch::jit::Node* node);
 
 // Everything in `graph` becomes a copy of what is in `from`; the object, which others hold, stays.
 void replace_contents(torch::jit::Graph& graph, torch::jit::Graph& from);
+
+// Puts in a branch whose sides give what is made in them. Its results have the types of `yes`.
+using MakeResults = std::function<std::vector<torch::jit::Value*>()>;
+torch::jit::Node* insert_if(torch::jit::Value* condition, const MakeResults& yes,
+                            const MakeResults& no);
 
 // The node that a `jit_amp::scoped` node runs under autocast.
 torch::jit::Node* wrapped_node(torch::jit::Node* scoped);

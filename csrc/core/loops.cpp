@@ -26,10 +26,7 @@ bool mark(Value* value, Node* before) {
 
 bool mark_loops(Graph& graph) {
   bool changed = false;
-  for (Node* loop : all_nodes(graph)) {
-    if (loop->kind() != prim::Loop) {
-      continue;
-    }
+  for (Node* loop : all_nodes(graph, prim::Loop)) {
     for (Value* input : loop->blocks()[0]->inputs()) {
       changed |= mark(input, loop->blocks()[0]->nodes().front());
     }
@@ -42,12 +39,10 @@ bool mark_loops(Graph& graph) {
 
 bool unmark_loops(Graph& graph) {
   bool changed = false;
-  for (Node* node : all_nodes(graph)) {
-    if (node->kind() == ops::carried) {
-      node->output()->replaceAllUsesWith(node->input());
-      node->destroy();
-      changed = true;
-    }
+  for (Node* node : all_nodes(graph, ops::carried)) {
+    node->output()->replaceAllUsesWith(node->input());
+    node->destroy();
+    changed = true;
   }
   return changed;
 }

@@ -70,27 +70,6 @@ bool serve_ambient(GraphFunction& function, bool only_asks) {
 
 namespace {
 
-// The types of the module and of those below it, each once.
-std::vector<c10::ClassTypePtr> types_of(const Module& module) {
-  std::vector<c10::ClassTypePtr> types;
-  std::unordered_set<const c10::ClassType*> seen;
-  for (const Module& each : module.modules()) {
-    if (seen.insert(each.type().get()).second) {
-      types.push_back(each.type());
-    }
-  }
-  return types;
-}
-
-std::vector<GraphFunction*> all_methods(const Module& module) {
-  std::vector<GraphFunction*> functions;
-  for (const auto& type : types_of(module)) {
-    const auto some = functions_of(*type);
-    functions.insert(functions.end(), some.begin(), some.end());
-  }
-  return functions;
-}
-
 // Turns a function whose graph is its own into a lowered one. Nothing else runs it just now.
 void attach(GraphFunction& function) {
   function.ensure_defined();
@@ -116,7 +95,7 @@ bool runs_program(GraphFunction* function) { return Program::behind(*function) !
 // The methods that methods of the module and of those below it call.
 std::unordered_set<const Function*> called_methods(const Module& module) {
   std::unordered_set<const Function*> called;
-  for (GraphFunction* function : all_methods(module)) {
+  for (GraphFunction* function : functions_of(module)) {
     for (Node* node : all_nodes(*function->graph())) {
       const auto type = node->kind() == prim::CallMethod
                             ? node->input(0)->type()->cast<c10::ClassType>()
@@ -146,14 +125,6 @@ void prepare(const Module& module, HasScopes& has_scopes) {
 }
 
 }  // namespace
-
-bool is_lowered(const StrongFunctionPtr& function) {
-  return runs_program(&toGraphFunction(*function.function_));
-}
-
-bool serve_ambient(const StrongFunctionPtr& function) {
-  return serve_ambient(toGraphFunction(*function.function_));
-}
 
 bool can_serve(const c10::ClassTypePtr& type) {
   const auto functions = functions_of(*type);
@@ -205,7 +176,7 @@ void take_clones(const Module& module, const Module& copy) {
     const auto found = types.find(type);
     return found == types.end() ? type : found->second;
   };
-  for (GraphFunction* function : all_methods(copy)) {
+  for (GraphFunction* function : functions_of(copy)) {
     const auto formals = function->graph()->inputs();
     if (std::any_of(formals.begin(), formals.end(),
                     [&](const Value* formal) { return types.count(formal->type()) != 0; })) {
@@ -273,7 +244,7 @@ Module lowered_copy(const Module& module) {
   Module copy = own_copy(module);
   HasScopes has_scopes;
   const bool is_lowered = has_scopes(copy);
-  for (GraphFunction* method : all_methods(copy)) {
+  for (GraphFunction* method : functions_of(copy)) {
     if (is_lowered) {
       attach(*method);
     } else {

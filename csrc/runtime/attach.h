@@ -16,13 +16,9 @@
 
 namespace jit_amp {
 
-// Whether it was lowered before.
-bool is_lowered(const torch::jit::StrongFunctionPtr& function);
-
 // Has calls of this function under an ambient autocast for CPU or CUDA run a Program; other calls
 // stay PyTorch's. False, and nothing is changed: it was called under one before, and what PyTorch
 // has made for that may be running in another thread.
-bool serve_ambient(const torch::jit::StrongFunctionPtr& function);
 bool serve_ambient(torch::jit::GraphFunction& function, bool only_asks = false);
 
 // Whether `serve_ambient` would serve all methods of the type.

@@ -43,41 +43,29 @@ Tensor cast(const Tensor& x, optional<ScalarType> cpu, optional<ScalarType> cuda
   return cast_on(at::kCUDA, x, cpu, cuda);
 }
 
-optional<Tensor> cast_optional(const optional<Tensor>& x, optional<ScalarType> cpu,
-                               optional<ScalarType> cuda) {
-  return x ? optional(cast(*x, cpu, cuda)) : std::nullopt;
-}
-
-std::vector<Tensor> cast_list(at::TensorList xs, optional<ScalarType> cpu,
-                              optional<ScalarType> cuda) {
-  std::vector<Tensor> result;
-  result.reserve(xs.size());
-  for (const Tensor& x : xs) {
-    result.push_back(cast(x, cpu, cuda));
-  }
-  return result;
-}
-
 // For the accelerator that is named.
 Tensor cast_named(const Tensor& x, optional<ScalarType> cpu, optional<ScalarType> other,
                   std::string accelerator) {
   return cast_on(device_named(accelerator), x, cpu, other);
 }
 
-optional<Tensor> cast_named_optional(const optional<Tensor>& x, optional<ScalarType> cpu,
-                                     optional<ScalarType> other, std::string accelerator) {
-  return x ? optional(cast_on(device_named(accelerator), *x, cpu, other)) : std::nullopt;
+// Either of an optional tensor, and of each tensor of a list.
+template <auto kCast, typename... To>
+optional<Tensor> of_optional(const optional<Tensor>& x, To... to) {
+  return x ? optional(kCast(*x, to...)) : std::nullopt;
 }
 
-std::vector<Tensor> cast_named_list(at::TensorList xs, optional<ScalarType> cpu,
-                                    optional<ScalarType> other, std::string accelerator) {
+template <auto kCast, typename... To>
+std::vector<Tensor> of_list(at::TensorList xs, To... to) {
   std::vector<Tensor> result;
   result.reserve(xs.size());
   for (const Tensor& x : xs) {
-    result.push_back(cast_on(device_named(accelerator), x, cpu, other));
+    result.push_back(kCast(x, to...));
   }
   return result;
 }
+
+using Dtype = optional<ScalarType>;
 
 // The rule and the errors of promote_type in ATen/autocast_mode.h.
 optional<ScalarType> widest(at::TensorList xs, optional<ScalarType> lower, std::string device) {
@@ -114,18 +102,18 @@ optional<ScalarType> opt_dtype(const Tensor& x, optional<ScalarType> dtype, bool
 TORCH_LIBRARY(jit_amp, m) {
   m.def("cast(Tensor(a) x, ScalarType? cpu, ScalarType? cuda) -> Tensor(a)", &cast);
   m.def("cast.optional(Tensor(a)? x, ScalarType? cpu, ScalarType? cuda) -> Tensor(a)?",
-        &cast_optional);
-  m.def("cast.list(Tensor[] x, ScalarType? cpu, ScalarType? cuda) -> Tensor[]", &cast_list);
+        &of_optional<cast, Dtype, Dtype>);
+  m.def("cast.list(Tensor[] x, ScalarType? cpu, ScalarType? cuda) -> Tensor[]", &of_list<cast, Dtype, Dtype>);
   m.def("cast.named(Tensor(a) x, ScalarType? cpu, ScalarType? other, str accelerator) -> Tensor(a)",
         &cast_named);
   m.def(
       "cast.named_optional(Tensor(a)? x, ScalarType? cpu, ScalarType? other, str accelerator) -> "
       "Tensor(a)?",
-      &cast_named_optional);
+      &of_optional<cast_named, Dtype, Dtype, std::string>);
   m.def(
       "cast.named_list(Tensor[] x, ScalarType? cpu, ScalarType? other, str accelerator) -> "
       "Tensor[]",
-      &cast_named_list);
+      &of_list<cast_named, Dtype, Dtype, std::string>);
   m.def("widest(Tensor[] xs, ScalarType? lower, str device) -> ScalarType?", &widest);
   m.def("opt_dtype(Tensor x, ScalarType? dtype, bool cuda) -> ScalarType?", &opt_dtype);
   m.def(
@@ -136,11 +124,11 @@ TORCH_LIBRARY(jit_amp, m) {
 // torch.func's transforms look into what is made of other operators only if they are told to.
 TORCH_LIBRARY_IMPL(jit_amp, FuncTorchBatchedDecomposition, m) {
   m.impl("cast", &cast);
-  m.impl("cast.optional", &cast_optional);
-  m.impl("cast.list", &cast_list);
+  m.impl("cast.optional", &of_optional<cast, Dtype, Dtype>);
+  m.impl("cast.list", &of_list<cast, Dtype, Dtype>);
   m.impl("cast.named", &cast_named);
-  m.impl("cast.named_optional", &cast_named_optional);
-  m.impl("cast.named_list", &cast_named_list);
+  m.impl("cast.named_optional", &of_optional<cast_named, Dtype, Dtype, std::string>);
+  m.impl("cast.named_list", &of_list<cast_named, Dtype, Dtype, std::string>);
   m.impl("widest", &widest);
   m.impl("opt_dtype", &opt_dtype);
   m.impl("opt_dtype.named", &opt_dtype_named);

@@ -216,35 +216,8 @@ def logdet(x: Tensor) -> Tensor:
 )SCRIPT";
 
 inline constexpr const char* kMathCompositesOnCpu = R"SCRIPT(
-def linalg_matrix_norm(x: Tensor, ord: number, dim: List[int], keepdim: bool, dtype: Optional[int]) -> Tensor:
-    return torch.linalg_matrix_norm(x, ord, dim, keepdim, dtype=dtype)
-
-def linalg_matrix_norm__str_ord(x: Tensor, ord: str, dim: List[int], keepdim: bool, dtype: Optional[int]) -> Tensor:
-    return torch.linalg_matrix_norm(x, ord, dim, keepdim, dtype=dtype)
-
-def linalg_norm(x: Tensor, ord: Optional[number], dim: Optional[List[int]], keepdim: bool, dtype: Optional[int]) -> Tensor:
-    return torch.linalg_norm(x, ord, dim, keepdim, dtype=dtype)
-
 def linalg_norm__ord_str(x: Tensor, ord: str, dim: Optional[List[int]], keepdim: bool, dtype: Optional[int]) -> Tensor:
     return torch.linalg_norm(x, ord, dim, keepdim, dtype=dtype)
-
-def frobenius_norm__dim(x: Tensor, dim: List[int], keepdim: bool) -> Tensor:
-    return torch.frobenius_norm(x, dim, keepdim)
-
-def nuclear_norm(x: Tensor, keepdim: bool) -> Tensor:
-    return torch.nuclear_norm(x, keepdim)
-
-def nuclear_norm__dim(x: Tensor, dim: List[int], keepdim: bool) -> Tensor:
-    return torch.nuclear_norm(x, dim, keepdim)
-
-def linalg_matrix_exp(x: Tensor) -> Tensor:
-    return torch.linalg_matrix_exp(x)
-
-def matrix_exp(x: Tensor) -> Tensor:
-    return torch.matrix_exp(x)
-
-def istft(x: Tensor, n_fft: int, hop_length: Optional[int], win_length: Optional[int], window: Optional[Tensor], center: bool, normalized: bool, onesided: Optional[bool], length: Optional[int], return_complex: bool) -> Tensor:
-    return torch.istft(x, n_fft, hop_length, win_length, window, center, normalized, onesided, length, return_complex)
 )SCRIPT";
 
 inline constexpr const char* kMathCompositesOnCuda = R"SCRIPT(
@@ -478,42 +451,6 @@ def conv3d__padding(x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: L
 
 def _convolution_mode(x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: List[int], padding: str, dilation: List[int], groups: int) -> Tensor:
     return torch._convolution_mode(lowered(x), lowered(weight), lowered_bias(x, bias), stride, padding, dilation, groups)
-
-def upsample_linear1d__vec(x: Tensor, output_size: Optional[List[int]], align_corners: bool, scale_factors: Optional[List[float]]) -> Tensor:
-    return torch.upsample_linear1d(fp32(x), output_size, align_corners, scale_factors)
-
-def upsample_bilinear2d__vec(x: Tensor, output_size: Optional[List[int]], align_corners: bool, scale_factors: Optional[List[float]]) -> Tensor:
-    return torch.upsample_bilinear2d(fp32(x), output_size, align_corners, scale_factors)
-
-def upsample_trilinear3d__vec(x: Tensor, output_size: Optional[List[int]], align_corners: bool, scale_factors: Optional[List[float]]) -> Tensor:
-    return torch.upsample_trilinear3d(fp32(x), output_size, align_corners, scale_factors)
-
-def upsample_bicubic2d__vec(x: Tensor, output_size: Optional[List[int]], align_corners: bool, scale_factors: Optional[List[float]]) -> Tensor:
-    return torch.upsample_bicubic2d(fp32(x), output_size, align_corners, scale_factors)
-
-def _upsample_bilinear2d_aa__vec(x: Tensor, output_size: Optional[List[int]], align_corners: bool, scale_factors: Optional[List[float]]) -> Tensor:
-    return torch._upsample_bilinear2d_aa(fp32(x), output_size, align_corners, scale_factors)
-
-def _upsample_bicubic2d_aa__vec(x: Tensor, output_size: Optional[List[int]], align_corners: bool, scale_factors: Optional[List[float]]) -> Tensor:
-    return torch._upsample_bicubic2d_aa(fp32(x), output_size, align_corners, scale_factors)
-
-def upsample_nearest1d__vec(x: Tensor, output_size: Optional[List[int]], scale_factors: Optional[List[float]]) -> Tensor:
-    return torch.upsample_nearest1d(fp32(x), output_size, scale_factors)
-
-def upsample_nearest2d__vec(x: Tensor, output_size: Optional[List[int]], scale_factors: Optional[List[float]]) -> Tensor:
-    return torch.upsample_nearest2d(fp32(x), output_size, scale_factors)
-
-def upsample_nearest3d__vec(x: Tensor, output_size: Optional[List[int]], scale_factors: Optional[List[float]]) -> Tensor:
-    return torch.upsample_nearest3d(fp32(x), output_size, scale_factors)
-
-def _upsample_nearest_exact1d__vec(x: Tensor, output_size: Optional[List[int]], scale_factors: Optional[List[float]]) -> Tensor:
-    return torch._upsample_nearest_exact1d(fp32(x), output_size, scale_factors)
-
-def _upsample_nearest_exact2d__vec(x: Tensor, output_size: Optional[List[int]], scale_factors: Optional[List[float]]) -> Tensor:
-    return torch._upsample_nearest_exact2d(fp32(x), output_size, scale_factors)
-
-def _upsample_nearest_exact3d__vec(x: Tensor, output_size: Optional[List[int]], scale_factors: Optional[List[float]]) -> Tensor:
-    return torch._upsample_nearest_exact3d(fp32(x), output_size, scale_factors)
 
 def pinverse(x: Tensor, rcond: float) -> Tensor:
     return torch.linalg_pinv(x, rcond, False)

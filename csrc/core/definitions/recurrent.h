@@ -217,12 +217,6 @@ def rnn_tanh_cell(x: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Option
 def rnn_relu_cell(x: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Optional[Tensor], b_hh: Optional[Tensor]) -> Tensor:
     check_on_cpu(x)
     return cell(1, torch.linear(x, w_ih, b_ih), h, h, w_hh, b_hh, None)[0]
-
-def _pack_padded_sequence(x: Tensor, lengths: Tensor, batch_first: bool) -> Tuple[Tensor, Tensor]:
-    return torch._pack_padded_sequence(x, lengths, batch_first)
-
-def _pad_packed_sequence(x: Tensor, batch_sizes: Tensor, batch_first: bool, padding_value: number, total_length: int) -> Tuple[Tensor, Tensor]:
-    return torch._pad_packed_sequence(x, batch_sizes, batch_first, padding_value, total_length)
 )SCRIPT";
 
 // On CUDA: the operands cast, all of them, as _cudnn_rnn's are in ATen/cudnn/AutocastRNN.cpp and as

@@ -32,14 +32,11 @@ std::set<int64_t> left(const std::shared_ptr<Graph>& graph) {
 }  // namespace
 
 void check_writes(const std::shared_ptr<Graph>& graph) {
-  const auto nodes = all_nodes(*graph);
-  const bool has_loops = std::any_of(nodes.begin(), nodes.end(),
-                                     [](const Node* node) { return node->kind() == prim::Loop; });
-  if (!has_loops || !may_write(graph->block())) {
+  if (!contains(*graph, prim::Loop) || !may_write(graph->block())) {
     return;
   }
   std::vector<Node*> writes;
-  for (Node* node : nodes) {
+  for (Node* node : all_nodes(*graph)) {
     if (is_write(node) || updates_statistics(node)) {
       node->i_(kNumber, static_cast<int64_t>(writes.size()));
       writes.push_back(node);

@@ -118,12 +118,7 @@ bool decompose(const std::shared_ptr<torch::jit::Graph>& graph) {
       break;
     }
     const auto fixed = fixed_lists(graph);
-    Modules tasks(nullptr);
-    for (Node* node : nodes) {
-      if (node->kind() == prim::fork) {
-        tasks.enter(node);
-      }
-    }
+    const Modules tasks(nullptr, *graph);
     for (Node* node : nodes) {
       changed |= ops::is_scoped(node) && decompose(node, fixed, tasks);
     }

@@ -84,12 +84,9 @@ void write_devices(const Module& module,
       }
       std::vector<Node*> reads;
       for (const auto& [graph, self] : graphs) {
-        Modules modules(self);
-        for (Node* node : all_nodes(*graph)) {
-          if (node->kind() == prim::fork) {
-            modules.enter(node);
-          }
-          if (node->kind() == prim::GetAttr && node->s(attr::name) == name &&
+        const Modules modules(self, *graph);
+        for (Node* node : all_nodes(*graph, prim::GetAttr)) {
+          if (node->s(attr::name) == name &&
               modules.find(node->input()).first == owner._ivalue()) {
             reads.push_back(node);
           }

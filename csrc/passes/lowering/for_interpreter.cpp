@@ -6,6 +6,7 @@
 #include "core/dialect.h"
 #include "core/graphs.h"
 #include "core/loops.h"
+#include "passes/quirks/keep_addmm.h"
 
 namespace jit_amp {
 namespace {
@@ -28,19 +29,14 @@ bool keep_blocks_apart(Graph& graph) {
 // awaits tasks: it would keep a thread waiting.
 bool keep_tasks_whole(Graph& graph) {
   bool changed = false;
-  std::vector<Node*> forks;
-  for (Node* node : all_nodes(graph)) {
-    if (node->kind() == prim::fork) {
-      forks.push_back(node);
-    }
-  }
-  for (Node* fork : forks) {
+  for (Node* fork : all_nodes(graph, prim::fork)) {
     const auto task = fork->g(attr::Subgraph);
     const auto inner = all_nodes(*task);
     if (std::any_of(inner.begin(), inner.end(), [](const Node* node) {
           return node->kind() == prim::fork || node->kind() == aten::wait ||
                  node->kind() == prim::CallMethod;
         })) {
+      changed |= keep_addmm(*task);
       continue;
     }
     auto whole = std::make_shared<Graph>();

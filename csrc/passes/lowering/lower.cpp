@@ -56,7 +56,11 @@ void collect_free(Node* node, std::unordered_set<Value*>& made, std::vector<Valu
 class Rewriter {
  public:
   Rewriter(const std::shared_ptr<Graph>& graph, Product product, DeviceType accelerator)
-      : graph_(graph), product_(product), accelerator_(accelerator) {}
+      : graph_(graph), product_(product), accelerator_(accelerator) {
+    for (Node* fork : all_nodes(*graph, prim::fork)) {
+      forks_[fork->g(attr::Subgraph).get()] = fork;
+    }
+  }
 
   void apply(const Planned& plan) {
     owner_ = plan.node->owningGraph();
@@ -72,7 +76,6 @@ class Rewriter {
     if (plan.other == Action::set_dtype) {
       set_dtype(plan);
     }
-    keep_whole(plan.node);
     Value* cpu = target(plan, DeviceType::CPU, plan.cpu);
     Value* other = target(plan, accelerator_, plan.other);
     if (cpu || other) {
@@ -138,15 +141,11 @@ class Rewriter {
       Value* named =
           owner_->insert(aten::eq, {owned(scope.device_name),
                                     std::string(c10::DeviceTypeName(device, /*lower_case=*/true))});
-      Node* choice = owner_->insertNode(owner_->create(prim::If, {named}, 1));
-      choice->output()->setType(type);
-      const auto branch = [&](const std::function<Value*()>& value) {
-        const WithInsertPoint in(choice->addBlock());
-        choice->blocks().back()->registerOutput(value());
-      };
-      branch([&] { return inside(scope.inside.at(device)); });
-      branch([&] { return result; });
-      result = choice->output();
+      using Values = std::vector<Value*>;
+      Node* choice = insert_if(
+          named, [&] { return Values{inside(scope.inside.at(device))}; },
+          [&] { return Values{result}; });
+      result = choice->output()->setType(type);
     }
     return result;
   }
@@ -169,9 +168,6 @@ class Rewriter {
   Value* dtype_if_enabled(const State& state, DeviceType device,
                           const std::function<Value*(const DeviceState&)>& target) {
     const auto value = [&](const DeviceState& at) { return at.enabled ? target(at) : none(); };
-    if (state.dynamic.empty()) {
-      return value(state.at(device));
-    }
     return chosen(state, device, c10::OptionalType::create(c10::IntType::get()),
                   value(state.at(device)), value);
   }
@@ -233,27 +229,6 @@ class Rewriter {
       default:
         return nullptr;
     }
-  }
-
-  // PyTorch's executor splits `addmm` into `mm` and `add` where alpha and beta are the constant 1,
-  // which rounds once more than eager does in a reduced dtype; a number that it cannot see stays.
-  void keep_whole(Node* node) {
-    if (product_ != Product::in_process || node->kind() != aten::addmm) {
-      return;
-    }
-    for (size_t i = 3; i < node->inputs().size(); ++i) {
-      const auto scalar = toIValue(node->input(i));
-      if (scalar && scalar->isScalar() && scalar->toScalar().equal(1)) {
-        node->replaceInput(i, deferred(1));
-      }
-    }
-  }
-
-  Value* deferred(int64_t value) {
-    Node* node = owner_->insertNode(owner_->create(ops::deferred, 1));
-    node->i_(attr::value, value);
-    node->output()->setType(c10::IntType::get());
-    return node->output();
   }
 
   // The operands that eager's promote_type looks at: Tensor and Tensor[], not Tensor?.
@@ -392,21 +367,6 @@ class Rewriter {
     node->destroy();
   }
 
- public:
-  // Forked subgraphs get the entry's dtypes handed in: the task's thread has its own.
-  void register_forks(Block* block) {
-    for (Node* node : block->nodes()) {
-      for (Block* inner : node->blocks()) {
-        register_forks(inner);
-      }
-      if (node->kind() == prim::fork) {
-        forks_[node->g(attr::Subgraph).get()] = node;
-        register_forks(node->g(attr::Subgraph)->block());
-      }
-    }
-  }
-
- private:
   std::shared_ptr<Graph> graph_;
   Product product_;
   DeviceType accelerator_;
@@ -414,7 +374,7 @@ class Rewriter {
   std::map<std::pair<DeviceType, std::optional<c10::ScalarType>>, Value*> dtypes_;
   std::map<std::pair<Graph*, Value*>, Value*> imports_;
   std::map<std::pair<Graph*, std::string>, Value*> constants_;  // by what is printed of them
-  std::map<Graph*, Node*> forks_;
+  std::map<Graph*, Node*> forks_;  // their tasks' threads have their own dtypes: they are handed in
 };
 
 }  // namespace
@@ -426,11 +386,10 @@ bool lower(const std::shared_ptr<torch::jit::Graph>& graph, const Scopes& scopes
     return false;
   }
   Rewriter rewriter(graph, product, accelerator_of(scopes, entry, product));
-  rewriter.register_forks(graph->block());
-  for (const auto& [enter, name] : scopes.dynamic_enters) {
-    rewriter.check_device(enter, name);
-  }
   for (const Boundary& boundary : scopes.boundaries) {
+    if (boundary.enters && boundary.device_name) {
+      rewriter.check_device(boundary.node, boundary.device_name);
+    }
     if (boundary.error) {
       insert_failure(boundary.node, *boundary.error);
     }

@@ -107,16 +107,6 @@ class Sharer {
     return may_write_ && aliases_->hasWriters(cast);
   }
 
-  static bool is_inside(const Value* value, const Node* around) {
-    for (const Block* block = value->node()->owningBlock(); block->owningNode();
-         block = block->owningNode()->owningBlock()) {
-      if (block->owningNode() == around) {
-        return true;
-      }
-    }
-    return false;
-  }
-
   // Moves casts up where that makes none more: out of a loop in which the value does not change,
   // and in front of a node whose blocks cast the same. Returns what the block casts.
   std::set<Key> raise(Block* block) {
@@ -139,8 +129,8 @@ class Sharer {
       if (node->kind() == prim::Loop && !changes) {
         for (Node* cast : nodes_of(node->blocks()[0])) {
           if (is_tensor_cast(cast) &&
-              std::none_of(cast->inputs().begin(), cast->inputs().end(),
-                           [&](const Value* input) { return is_inside(input, node); }) &&
+              std::all_of(cast->inputs().begin(), cast->inputs().end(),
+                          [&](const Value* input) { return node->isDominatedBy(input->node()); }) &&
               !is_written(cast)) {
             cast->moveBefore(node);
             changed_ = true;

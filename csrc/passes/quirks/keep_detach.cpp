@@ -10,14 +10,8 @@ using namespace torch::jit;
 
 bool rename(Graph& graph, c10::Symbol from, c10::Symbol to) {
   bool changed = false;
-  for (Node* node : all_nodes(graph)) {
-    if (node->kind() != from) {
-      continue;
-    }
-    Node* renamed = graph.create(to, node->inputs(), 1)->insertBefore(node);
-    renamed->copyMetadata(node);
-    renamed->output()->copyMetadata(node->output());
-    node->output()->replaceAllUsesWith(renamed->output());
+  for (Node* node : all_nodes(graph, from)) {
+    node->replaceWithNewSymbol(to);
     node->destroy();
     changed = true;
   }

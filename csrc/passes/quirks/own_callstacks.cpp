@@ -2,10 +2,10 @@
 
 #include <torch/csrc/jit/api/compilation_unit.h>
 
-#include <mutex>
 #include <string>
 #include <unordered_map>
 
+#include "core/forks.h"
 #include "core/graphs.h"
 
 namespace jit_amp {
@@ -17,9 +17,9 @@ using Stacks = std::unordered_map<const InlinedCallStack*, InlinedCallStackPtr>;
 
 // A function of that name. It stays.
 Function* function_named(const std::string& name) {
-  static std::mutex mutex;
   static auto& unit = *new CompilationUnit();
-  const std::lock_guard<std::mutex> lock(mutex);
+  static auto& lock = *new Lock;
+  const std::lock_guard held(lock);
   const c10::QualifiedName qualified(c10::QualifiedName("__jit_amp__"),
                                      name.empty() ? "function" : name);
   Function* known = unit.find_function(qualified);

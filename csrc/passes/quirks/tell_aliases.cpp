@@ -51,9 +51,9 @@ Node* choice(Value* result, Value* operand, Node* after) {
   const WithInsertPoint here(after->next());
   Value* is_same = graph->insert(aten::__is__, {result, operand});
   is_same->node()->copyMetadata(after);
-  Node* either = graph->insertNode(graph->create(prim::If, {is_same}, 1));
-  either->addBlock()->registerOutput(operand);
-  either->addBlock()->registerOutput(result);
+  using Values = std::vector<Value*>;
+  Node* either = insert_if(
+      is_same, [&] { return Values{operand}; }, [&] { return Values{result}; });
   either->output()->setType(c10::TensorType::get());
   return either;
 }

@@ -120,24 +120,13 @@ std::string permutation(const std::string& from, const std::string& to) {
   return from == to ? "" : text + "])";
 }
 
-std::string common(const std::string& of, const std::string& one, const std::string& other) {
-  std::string found;
-  for (const char letter : of) {
-    if (one.find(letter) != std::string::npos && other.find(letter) != std::string::npos) {
-      found += letter;
-    }
-  }
-  return found;
+std::string without(std::string of, const std::string& one) {
+  std::erase_if(of, [&](char letter) { return one.find(letter) != std::string::npos; });
+  return of;
 }
 
-std::string without(const std::string& of, const std::string& one) {
-  std::string found;
-  for (const char letter : of) {
-    if (one.find(letter) == std::string::npos) {
-      found += letter;
-    }
-  }
-  return found;
+std::string common(const std::string& of, const std::string& one) {
+  return without(of, without(of, one));
 }
 
 class Matcher {
@@ -177,7 +166,7 @@ class Matcher {
       return std::nullopt;
     }
     const std::string &p = (*letters)[side], &z = (*letters)[1 - side], &out = (*letters)[2];
-    const std::string keys = without(common(p, p, z), out), batch = common(out, p, z);
+    const std::string keys = without(common(p, z), out), batch = common(common(out, p), z);
     const std::string queries = without(p, z), width = without(z, p);
     // Which of the last two letters of `p` is summed over is what has to have been normalised.
     if (keys.size() != 1 || queries.size() != 1 || width.size() != 1 || p.size() < 2 ||
@@ -351,8 +340,8 @@ class Matcher {
     const char queries = out[out.size() - 2], keys = out.back();
     const size_t side = (*letters)[0].find(queries) != std::string::npos ? 0 : 1;
     const std::string &q = (*letters)[side], &k = (*letters)[1 - side];
-    const std::string batch = out.substr(0, out.size() - 2), width = without(common(q, q, k), out);
-    if (width.size() != 1 || common(batch, q, k) != batch ||
+    const std::string batch = out.substr(0, out.size() - 2), width = without(common(q, k), out);
+    if (width.size() != 1 || common(common(batch, q), k) != batch ||
         without(q, k) != std::string{queries} || without(k, q) != std::string{keys} ||
         q.size() != out.size() || k.size() != out.size()) {
       return std::nullopt;
@@ -619,14 +608,14 @@ class Fuser {
     Node* last = found.last();
     Value* result = last->output();
     const WithInsertPoint here(last);
-    Node* tried = make_if(is_wanted(found), {c10::BoolType::get(), c10::TensorType::get()});
-    inside(tried, 0, [&] { return attended(found); });
-    inside(tried, 1,
-           [&] { return std::vector<Value*>{graph_.insertConstant(false), found.first.left}; });
-    Node* choice = make_if(tried->output(0), {result->type()});
+    using Values = std::vector<Value*>;
+    Node* tried = insert_if(
+        is_wanted(found), [&] { return attended(found); },
+        [&] { return Values{graph_.insertConstant(false), found.first.left}; });
+    Node* choice = insert_if(
+        tried->output(0), [&] { return Values{tried->output(1)}; },
+        [&] { return Values{copied(found)}; });
     choice->output()->copyMetadata(result);
-    inside(choice, 0, [&] { return std::vector<Value*>{tried->output(1)}; });
-    inside(choice, 1, [&] { return std::vector<Value*>{copied(found)}; });
     result->replaceAllUsesWith(choice->output());
     for (Node* node : found.chain) {
       node->destroy();
@@ -634,25 +623,6 @@ class Fuser {
   }
 
  private:
-  Node* make_if(Value* condition, const std::vector<c10::TypePtr>& types) {
-    Node* node = graph_.insertNode(graph_.create(prim::If, {condition}, types.size()));
-    for (size_t i = 0; i < types.size(); ++i) {
-      node->output(i)->setType(types[i]);
-    }
-    node->addBlock();
-    node->addBlock();
-    return node;
-  }
-
-  template <typename Fill>
-  void inside(Node* choice, size_t side, const Fill& fill) {
-    Block* block = choice->blocks()[side];
-    const WithInsertPoint within(block);
-    for (Value* output : fill()) {
-      block->registerOutput(output);
-    }
-  }
-
   // Whether it is worth trying: where the processor emulates the dtype, or there are many queries.
   Value* is_wanted(const Attention& found) {
     Value* x = found.first.left;

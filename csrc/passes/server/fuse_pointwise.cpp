@@ -177,41 +177,12 @@ class Fuser {
     Node* layer = fusion.layer;
     Value* result = fusion.last()->output();
     const WithInsertPoint here(fusion.addition ? fusion.addition : layer);
-    Node* choice = graph_.insertNode(graph_.create(prim::If, {fits(fusion, weight)}, 1));
+    using Values = std::vector<Value*>;
+    Node* choice = insert_if(
+        fits(fusion, weight), [&] { return Values{fused_of(fusion)}; },
+        [&] { return Values{apart(fusion)}; });
     choice->setSourceRange(layer->sourceRange());
     choice->output()->copyMetadata(result);
-    {
-      Block* fused = choice->addBlock();
-      const WithInsertPoint inside(fused);
-      fused->registerOutput(fused_of(fusion));
-    }
-    {
-      Block* apart = choice->addBlock();
-      const WithInsertPoint inside(apart);
-      std::unordered_map<Value*, Value*> copies;
-      const auto copy_of = [&](Value* value) {
-        const auto known = copies.find(value);
-        if (known != copies.end()) {
-          return known->second;
-        }
-        const auto constant = is_plain(value->type()) ? toIValue(value) : std::nullopt;
-        return constant ? graph_.insertConstant(*constant) : value;  // it may stand later
-      };
-      for (Node* node : {layer, fusion.addition, fusion.after}) {
-        if (!node) {
-          continue;
-        }
-        Node* copy = graph_.insertNode(graph_.createClone(node, copy_of));
-        if (node == fusion.addition) {
-          copy = as_subtraction(copy);
-        }
-        copies[node->output()] = copy->output();
-        if (node == layer && fusion.activation.name == "swish") {
-          copies[node->output()] = graph_.insert(aten::alias, {copy->output()});
-        }
-      }
-      apart->registerOutput(copies.at(result));
-    }
     result->replaceAllUsesWith(choice->output());
     for (Node* node : {fusion.after, fusion.addition, layer}) {
       if (node) {
@@ -223,16 +194,17 @@ class Fuser {
  private:
   // Whether the fused operator can be used, as a value of the graph.
   Value* fits(const Fusion& fusion, const at::Tensor& weight) {
+    using Values = std::vector<Value*>;
+    Node* choice = insert_if(
+        is_supported(graph_, weight.scalar_type()),
+        [&] { return Values{fits_here(fusion, weight)}; },
+        [&] { return Values{graph_.insertConstant(false)}; });
+    return choice->output();
+  }
+
+  // The same, where PyTorch has the operator for the dtype.
+  Value* fits_here(const Fusion& fusion, const at::Tensor& weight) {
     Value *x = fusion.layer->input(0), *other = fusion.other();
-    Node* choice =
-        graph_.insertNode(graph_.create(prim::If, {is_supported(graph_, weight.scalar_type())}, 1));
-    choice->output()->setType(c10::BoolType::get());
-    Block *asked = choice->addBlock(), *no = choice->addBlock();
-    {
-      const WithInsertPoint inside(no);
-      no->registerOutput(graph_.insertConstant(false));
-    }
-    const WithInsertPoint inside(asked);
     const auto equal = [&](Value* a, const NamedValue& b) {
       return graph_.insert(aten::eq, {a, b});
     };
@@ -264,18 +236,42 @@ class Fuser {
     for (size_t i = 1; i < all.size(); ++i) {
       fits = graph_.insert(aten::__and__, {fits, all[i]});
     }
-    asked->registerOutput(fits);
-    return choice->output();
+    return fits;
+  }
+
+  // The operators as they were.
+  Value* apart(const Fusion& fusion) {
+    std::unordered_map<Value*, Value*> copies;
+    const auto copy_of = [&](Value* value) {
+      const auto known = copies.find(value);
+      if (known != copies.end()) {
+        return known->second;
+      }
+      const auto constant = is_plain(value->type()) ? toIValue(value) : std::nullopt;
+      return constant ? graph_.insertConstant(*constant) : value;  // it may stand later
+    };
+    for (Node* node : {fusion.layer, fusion.addition, fusion.after}) {
+      if (!node) {
+        continue;
+      }
+      Node* copy = graph_.insertNode(graph_.createClone(node, copy_of));
+      if (node == fusion.addition) {
+        copy = as_subtraction(copy);
+      }
+      copies[node->output()] = copy->output();
+      if (node == fusion.layer && fusion.activation.name == "swish") {
+        copies[node->output()] = graph_.insert(aten::alias, {copy->output()});
+      }
+    }
+    return copies.at(fusion.last()->output());
   }
 
   // The same sum, as `a - (-1) * b`.
   Node* as_subtraction(Node* addition) {
     const WithInsertPoint here(addition);
-    const auto kind = addition->kind() == aten::add ? aten::sub : aten::sub_;
-    Node* made = graph_.create(kind, addition->inputs(), 1)->copyMetadata(addition);
-    graph_.insertNode(made)->output()->copyMetadata(addition->output());
-    made->replaceInput(2, graph_.insertConstant(-1));
-    made->moveAfter(addition);
+    addition->replaceInput(2, graph_.insertConstant(-1));
+    Node* made =
+        addition->replaceWithNewSymbol(addition->kind() == aten::add ? aten::sub : aten::sub_);
     addition->destroy();
     return made;
   }

@@ -236,13 +236,10 @@ void take_from(Graph& graph, Value* owner, Value* weights, Node* constant, int64
       const std::vector<int64_t> sizes(plan.end() - 4, plan.end());
       Value* is_same =
           graph.insert(aten::eq, {graph.insert(aten::size, {use.user->input(0)}), sizes});
-      Node* choice = graph.insertNode(graph.create(prim::If, {is_same}, 1));
+      using Values = std::vector<Value*>;
+      Node* choice = insert_if(
+          is_same, [&] { return Values{held()}; }, [&] { return Values{dense()}; });
       choice->output()->setType(c10::TensorType::get());
-      for (const bool fits : {true, false}) {
-        Block* block = choice->addBlock();
-        const WithInsertPoint inside(block);
-        block->registerOutput(fits ? held() : dense());
-      }
       use.user->replaceInput(use.offset, choice->output());
     } else if (is_pointwise(use.user)) {
       use.user->replaceInput(use.offset, held());
@@ -286,13 +283,7 @@ void use_packed(Module frozen, std::vector<Packable>& packable, const Module& pa
   }
   for (const auto dtype : {c10::kBFloat16, c10::kHalf}) {
     const std::string end = dtype == c10::kHalf ? "float16" : "bfloat16";
-    std::vector<Node*> questions;
-    for (Node* node : all_nodes(*graph)) {
-      if (node->kind() == *question_about(dtype)) {
-        questions.push_back(node);
-      }
-    }
-    for (Node* question : questions) {
+    for (Node* question : all_nodes(*graph, *question_about(dtype))) {
       for (const Use& use : std::vector<Use>(question->output()->uses())) {
         if (use.user->kind() == aten::__not__) {
           use.user->output()->replaceAllUsesWith(get("emulated_" + end));

@@ -136,11 +136,7 @@ class Widener {
     if (has_weight && !promotes && node->kind() != aten::matmul && node->kind() != aten::mm) {
       return emulated;
     }
-    Node* choice = graph_.insertNode(graph_.create(prim::If, {emulated}, 1));
-    choice->output()->setType(c10::BoolType::get());
-    {
-      Block* block = choice->addBlock();
-      const WithInsertPoint inside(block);
+    const auto fits_here = [&] {
       const auto is_of_it = [&](Value* value) {
         Value* its = graph_.insert(prim::dtype, {value});
         return graph_.insert(aten::eq, {its, static_cast<int64_t>(dtype)});
@@ -158,14 +154,10 @@ class Widener {
         fits = graph_.insert(aten::__and__,
                              {fits, graph_.insert(aten::ge, {products, kWorthwhileProduct})});
       }
-      block->registerOutput(fits);
-    }
-    {
-      Block* block = choice->addBlock();
-      const WithInsertPoint inside(block);
-      block->registerOutput(graph_.insertConstant(false));
-    }
-    return choice->output();
+      return std::vector<Value*>{fits};
+    };
+    const auto no = [&] { return std::vector<Value*>{graph_.insertConstant(false)}; };
+    return insert_if(emulated, fits_here, no)->output();
   }
 
   Graph& graph_;

@@ -30,13 +30,7 @@ bool is_scalar(const c10::TypePtr& type) {
 class Reader {
  public:
   Reader(Graph& graph, const ObjectPtr& self)
-      : self_(self), modules_(self), nodes_(all_nodes(graph)) {
-    for (Node* node : nodes_) {
-      if (node->kind() == prim::fork) {
-        modules_.enter(node);
-      }
-    }
-  }
+      : self_(self), modules_(self, graph), nodes_(all_nodes(graph)) {}
 
   std::vector<Read> run() {
     for (Node* node : nodes_) {

@@ -78,10 +78,8 @@ void check_kernels(Graph& graph, const std::set<int64_t>& dissolved) {
 
 std::map<int64_t, std::string> devices_of_scopes(Graph& graph) {
   std::map<int64_t, std::string> devices;
-  for (const Node* node : all_nodes(graph)) {
-    if (node->kind() == ops::enter) {
-      devices[node->i(ops::scope)] = node->s(ops::device_type);
-    }
+  for (const Node* node : all_nodes(graph, ops::enter)) {
+    devices[node->i(ops::scope)] = node->s(ops::device_type);
   }
   return devices;
 }

@@ -31,14 +31,6 @@ bool takes_tensors(const Node* call) {
                      [](const Value* operand) { return is_of_tensors(operand->type()); });
 }
 
-std::vector<Node*> calls(Graph& graph) {
-  std::vector<Node*> found = all_nodes(graph);
-  found.erase(std::remove_if(found.begin(), found.end(),
-                             [](Node* node) { return node->kind() != prim::CallFunction; }),
-              found.end());
-  return found;
-}
-
 // Puts the operands that are known into the body.
 std::vector<Value*> take_operands(Graph& body, Node* node, const Lists& fixed) {
   std::vector<Value*> operands = node->inputs().vec();
@@ -85,7 +77,7 @@ void inline_outside(Node* call, GraphFunction& function) {
 void inline_calls(Graph& body, const std::function<Value*(Value*)>& lower, bool all) {
   for (bool changed = true; changed;) {
     changed = false;
-    for (Node* call : calls(body)) {
+    for (Node* call : all_nodes(body, prim::CallFunction)) {
       GraphFunction& function = callee(call);
       if (function.name() == "lowered") {
         const WithInsertPoint here(call);

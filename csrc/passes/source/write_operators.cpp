@@ -77,14 +77,6 @@ std::optional<Symbol> of_python(const Node* node) {
   return std::nullopt;
 }
 
-void replace(Node* node, Symbol kind, at::ArrayRef<Value*> inputs) {
-  Node* made = node->owningGraph()->create(kind, inputs, 1)->insertBefore(node);
-  made->copyMetadata(node);
-  made->output()->copyMetadata(node->output());
-  node->output()->replaceAllUsesWith(made->output());
-  node->destroy();
-}
-
 // The `x` of `number - x`; null if the node is something else. The text is that of the function
 // that TorchScript has for it (torch/csrc/jit/frontend/builtin_functions.cpp).
 Value* subtracted(const Node* node) {
@@ -100,11 +92,14 @@ bool write_operators(Graph& graph) {
   bool changed = false;
   for (Node* node : all_nodes(graph)) {
     if (const auto kind = of_python(node)) {
-      replace(node, *kind, node->inputs());
+      node->replaceWithNewSymbol(*kind);
+      node->destroy();
       changed = true;
     } else if (Value* x = subtracted(node)) {
       Node* negation = node->input(0)->node();
-      replace(node, aten::rsub, {x, node->input(1), node->input(2)});
+      node->replaceInput(0, x);
+      node->replaceWithNewSymbol(aten::rsub);
+      node->destroy();
       if (!negation->hasUses()) {
         negation->destroy();
       }

@@ -115,9 +115,8 @@ def test_none_is_not_cast() -> None:
 
 
 def test_numbers_are_not_cast() -> None:
-    """Only tensors are; and in process `addmm` hides that alpha and beta are 1, or it is split."""
+    """Only tensors are."""
     checks = """\
--COUNT-2: jit_amp::deferred[value=1]()
 : jit_amp::cast(%x
 -NOT: jit_amp::cast
 : aten::addmm"""
