@@ -109,8 +109,11 @@ bool may_write(const Node* node) {
                   [](const Block* block) { return may_write(block); })) {
     return true;
   }
+  if (ops::is_scoped(node)) {
+    return may_write(node->g(attr::Subgraph)->block());
+  }
   const FunctionSchema* schema = node->maybeSchema();
-  if (!schema) {
+  if (!schema || node->kind() == ops::program) {
     const bool known = node->kind().is_prim() || node->maybeOperator();
     // That an attribute is set is no side effect to PyTorch.
     return !known || node->hasSideEffects() || node->kind() == prim::fork ||

@@ -195,7 +195,7 @@ void Sharing::see(Node* node, const std::function<bool(const Node*)>& updates) {
         connect(result, body->outputs()[i + 1]);
       }
     }
-  } else if (node->kind() == prim::fork || node->kind() == ops::scoped) {
+  } else if (node->kind() == prim::fork || ops::is_scoped(node)) {
     const bool is_task = node->kind() == prim::fork;
     const auto within = node->g(attr::Subgraph);
     const size_t before = is_task ? 0 : state_inputs(node);
@@ -216,8 +216,7 @@ void Sharing::see(Node* node, const std::function<bool(const Node*)>& updates) {
         node->kind() != aten::wait) {
       see_operator(node, *schema);
     } else {
-      see_unknown(node, is_call(node) || is_write(node) ||
-                            (!schema && node->kind() != prim::SetAttr && may_write(node)));
+      see_unknown(node, is_call(node) || (node->kind() != prim::SetAttr && may_write(node)));
     }
   }
 }
