@@ -10,6 +10,7 @@
 
 #include "analysis/has_scopes.h"
 #include "analysis/lost_writes.h"
+#include "analysis/modules.h"
 #include "analysis/policy.h"
 #include "analysis/reach.h"
 #include "core/copies.h"
@@ -195,10 +196,10 @@ void bind_errors(py::module_& m) {
         throw jit_amp::diagnostic(jit_amp::diagnostic_of_code(code), nullptr, arguments, where);
       },
       py::arg("code"), py::arg("arguments"), py::arg("where") = "");
-  m.def("refuse_export", [](const torch::jit::Node* node, int code,
-                            const std::vector<std::string>& arguments) {
-    throw jit_amp::diagnostic(jit_amp::diagnostic_of_code(code), node, arguments);
-  });
+  m.def("refuse_export",
+        [](const torch::jit::Node* node, int code, const std::vector<std::string>& arguments) {
+          throw jit_amp::diagnostic(jit_amp::diagnostic_of_code(code), node, arguments);
+        });
 }
 
 // jit_amp.script, install and the decorators: what runs in process.
@@ -213,8 +214,9 @@ void bind_scripting(py::module_& m) {
   // Whether it is right as it is: lowered before, or without scopes, and served now.
   m.def("leave_function", [](const StrongFunctionPtr& function) {
     auto& graph_function = torch::jit::toGraphFunction(*function.function_);
-    return jit_amp::HasScopes()(graph_function) ? jit_amp::Program::behind(graph_function) != nullptr
-                                                : jit_amp::serve_ambient(graph_function);
+    return jit_amp::HasScopes()(graph_function)
+               ? jit_amp::Program::behind(graph_function) != nullptr
+               : jit_amp::serve_ambient(graph_function);
   });
   m.def("lower_where_it_is", [](const Module& module) {
     return warning_in_python([&] { return jit_amp::lower_where_it_is(module); });

@@ -63,10 +63,14 @@ bool on_cuda_or_xpu(const c10::FunctionSchema& op, const State& state) {
 }
 
 constexpr Source kSources[]{
-    {kLossComposites, on_any_device},        {kMathComposites, on_any_device},
-    {kMathCompositesOnCpu, on_cpu_alone},    {kMathCompositesOnCuda, on_cuda_or_xpu},
-    {kPaddingComposites, on_any_device},     {kProductCompositesOnCpu, on_cpu_alone},
-    {kRecurrentCompositesOnCpu, on_cpu_alone}, {kRecurrentCompositesOnCuda, on_cuda},
+    {kLossComposites, on_any_device},
+    {kMathComposites, on_any_device},
+    {kMathCompositesOnCpu, on_cpu_alone},
+    {kMathCompositesOnCuda, on_cuda_or_xpu},
+    {kPaddingComposites, on_any_device},
+    {kProductCompositesOnCpu, on_cpu_alone},
+    {kRecurrentCompositesOnCpu, on_cpu_alone},
+    {kRecurrentCompositesOnCuda, on_cuda},
     {kTransformerCompositesOnCpu, on_cpu_alone},
 };
 

@@ -4,9 +4,9 @@
 #include <torch/csrc/jit/python/pybind_utils.h>
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "analysis/hidden_calls.h"
+#include "analysis/modules.h"
 #include "core/graphs.h"
 
 namespace jit_amp {
@@ -28,50 +28,6 @@ struct Opened {
 template struct Opened<Classes, &CompilationUnit::classes_>;
 
 }  // namespace
-
-namespace {
-
-// Whether a class has methods still. It knows them by their addresses only, and what was loaded
-// from a file takes them along when it goes, while a class of PyTorch's compiler that had one as a
-// submodule stays for ever.
-bool lives(const c10::ClassType& type) { return type.compilation_unit() != nullptr; }
-
-}  // namespace
-
-std::vector<GraphFunction*> functions_of(const c10::ClassType& type) {
-  std::vector<GraphFunction*> functions;
-  if (!lives(type)) {
-    return functions;
-  }
-  for (const auto& some : {type.methods(), type.getForwardPreHooks(), type.getForwardHooks()}) {
-    for (Function* method : some) {
-      if (auto* function = tryToGraphFunction(*method)) {
-        functions.push_back(function);
-      }
-    }
-  }
-  return functions;
-}
-
-std::vector<c10::ClassTypePtr> types_of(const Module& module) {
-  std::vector<c10::ClassTypePtr> types;
-  std::unordered_set<const c10::ClassType*> seen;
-  for (const Module& each : module.modules()) {
-    if (seen.insert(each.type().get()).second) {
-      types.push_back(each.type());
-    }
-  }
-  return types;
-}
-
-std::vector<GraphFunction*> functions_of(const Module& module) {
-  std::vector<GraphFunction*> functions;
-  for (const auto& type : types_of(module)) {
-    const auto some = functions_of(*type);
-    functions.insert(functions.end(), some.begin(), some.end());
-  }
-  return functions;
-}
 
 bool HasScopes::operator()(GraphFunction& function) {
   const auto [known, is_new] = functions_.emplace(&function, false);
@@ -101,8 +57,8 @@ bool HasScopes::look(Graph& graph) {
       if (!cls) {
         return true;  // malformed: lowering refuses it
       }
-      if (!lives(*cls)) {
-        return false;  // nothing can call it
+      if (!cls->compilation_unit()) {
+        return false;  // its methods are gone: nothing can call it
       }
       auto* method = tryToGraphFunction(node);
       return method && (*this)(*method);

@@ -9,16 +9,8 @@
 #include <torch/csrc/jit/api/module.h>
 
 #include <unordered_map>
-#include <vector>
 
 namespace jit_amp {
-
-// The methods and hooks of a module's or an object's class.
-std::vector<torch::jit::GraphFunction*> functions_of(const c10::ClassType& type);
-
-// The types of a module and of those below it, each once; and all of their functions.
-std::vector<c10::ClassTypePtr> types_of(const torch::jit::Module& module);
-std::vector<torch::jit::GraphFunction*> functions_of(const torch::jit::Module& module);
 
 // Asks; what it has seen once it remembers.
 class HasScopes {

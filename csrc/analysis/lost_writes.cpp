@@ -5,7 +5,7 @@
 #include <memory>
 #include <unordered_set>
 
-#include "analysis/has_scopes.h"
+#include "analysis/modules.h"
 #include "core/error.h"
 #include "core/graphs.h"
 

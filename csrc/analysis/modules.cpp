@@ -1,14 +1,50 @@
 #include "analysis/modules.h"
 
-#include <torch/csrc/jit/api/module.h>
+#include <unordered_set>
 
-#include "analysis/has_scopes.h"
 #include "core/graphs.h"
 
 namespace jit_amp {
 
 using namespace torch::jit;
 using c10::TypeKind;
+
+std::vector<GraphFunction*> functions_of(const c10::ClassType& type) {
+  std::vector<GraphFunction*> functions;
+  // It knows its methods by their addresses only, and what was loaded from a file takes them along
+  // when it goes, while a class of PyTorch's compiler that had one as a submodule stays for ever.
+  if (!type.compilation_unit()) {
+    return functions;
+  }
+  for (const auto& some : {type.methods(), type.getForwardPreHooks(), type.getForwardHooks()}) {
+    for (Function* method : some) {
+      if (auto* function = tryToGraphFunction(*method)) {
+        functions.push_back(function);
+      }
+    }
+  }
+  return functions;
+}
+
+std::vector<c10::ClassTypePtr> types_of(const Module& module) {
+  std::vector<c10::ClassTypePtr> types;
+  std::unordered_set<const c10::ClassType*> seen;
+  for (const Module& each : module.modules()) {
+    if (seen.insert(each.type().get()).second) {
+      types.push_back(each.type());
+    }
+  }
+  return types;
+}
+
+std::vector<GraphFunction*> functions_of(const Module& module) {
+  std::vector<GraphFunction*> functions;
+  for (const auto& type : types_of(module)) {
+    const auto some = functions_of(*type);
+    functions.insert(functions.end(), some.begin(), some.end());
+  }
+  return functions;
+}
 
 Assigned assigned_attributes(const torch::jit::ObjectPtr& self) {
   Assigned assigned;

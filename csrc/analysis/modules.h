@@ -1,4 +1,4 @@
-// modules: which module a value of a graph is.
+// modules: which module a value of a graph is, and what functions modules have.
 //
 // A graph that runs on a module has its submodules as reads of attributes, `self.a.b`. Where
 // nothing that the module's own code assigns stands between, the module that is there can be named.
@@ -6,7 +6,8 @@
 // An analysis: the graph does not change.
 #pragma once
 
-#include <torch/csrc/jit/api/object.h>
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <set>
@@ -22,7 +23,8 @@ class Modules {
  public:
   Modules(torch::jit::ObjectPtr self, torch::jit::Graph& graph);
   // The same of a graph that is being made, where other inputs are modules too: a trace hands those
-  // over that several modules share. `given` has what each input is, null for what is no module or not known.
+  // over that several modules share. `given` has what each input is, null for what is no module or
+  // not known.
   explicit Modules(std::vector<torch::jit::ObjectPtr> given) : given_(std::move(given)) {}
 
   // To be called then, before anything in the fork's subgraph is asked for.
@@ -37,6 +39,13 @@ class Modules {
   std::vector<torch::jit::ObjectPtr> given_;
   std::unordered_map<const torch::jit::Graph*, torch::jit::Node*> forks_;
 };
+
+// The methods and hooks of a module's or an object's class.
+std::vector<torch::jit::GraphFunction*> functions_of(const c10::ClassType& type);
+
+// The types of a module and of those below it, each once; and all of their functions.
+std::vector<c10::ClassTypePtr> types_of(const torch::jit::Module& module);
+std::vector<torch::jit::GraphFunction*> functions_of(const torch::jit::Module& module);
 
 // Attributes by class and name.
 using Assigned = std::set<std::pair<const c10::Type*, std::string>>;

@@ -268,9 +268,9 @@ std::vector<std::pair<std::string, Policy>> policy_table(c10::DeviceType device)
 }
 
 namespace {
-constexpr std::array kNames{"opaque",         "untouched",         "lower",   "fp32",
-                            "fp32_opt_dtype", "fp32_append_dtype", "promote", "promote_inside",
-                            "banned"};
+constexpr std::array kNames{"opaque",  "untouched",      "lower",
+                            "fp32",    "fp32_opt_dtype", "fp32_append_dtype",
+                            "promote", "promote_inside", "banned"};
 }  // namespace
 
 const char* name_of(Policy policy) { return kNames.at(static_cast<size_t>(policy)); }

@@ -54,8 +54,8 @@ class Unwinding {
 // under an ambient autocast holds its casts itself: the dispatcher must not add to them.
 struct Suspended : c10::impl::ExcludeDispatchKeyGuard {
   Suspended()
-      : ExcludeDispatchKeyGuard(c10::DispatchKeySet(
-            {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA})) {}
+      : ExcludeDispatchKeyGuard(
+            c10::DispatchKeySet({c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA})) {}
 };
 
 }  // namespace jit_amp

@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "analysis/has_scopes.h"
+#include "analysis/modules.h"
 #include "core/error.h"
 #include "core/graphs.h"
 #include "core/ignored.h"

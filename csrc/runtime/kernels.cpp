@@ -103,7 +103,8 @@ TORCH_LIBRARY(jit_amp, m) {
   m.def("cast(Tensor(a) x, ScalarType? cpu, ScalarType? cuda) -> Tensor(a)", &cast);
   m.def("cast.optional(Tensor(a)? x, ScalarType? cpu, ScalarType? cuda) -> Tensor(a)?",
         &of_optional<cast, Dtype, Dtype>);
-  m.def("cast.list(Tensor[] x, ScalarType? cpu, ScalarType? cuda) -> Tensor[]", &of_list<cast, Dtype, Dtype>);
+  m.def("cast.list(Tensor[] x, ScalarType? cpu, ScalarType? cuda) -> Tensor[]",
+        &of_list<cast, Dtype, Dtype>);
   m.def("cast.named(Tensor(a) x, ScalarType? cpu, ScalarType? other, str accelerator) -> Tensor(a)",
         &cast_named);
   m.def(

@@ -86,8 +86,7 @@ void write_devices(const Module& module,
       for (const auto& [graph, self] : graphs) {
         const Modules modules(self, *graph);
         for (Node* node : all_nodes(*graph, prim::GetAttr)) {
-          if (node->s(attr::name) == name &&
-              modules.find(node->input()).first == owner._ivalue()) {
+          if (node->s(attr::name) == name && modules.find(node->input()).first == owner._ivalue()) {
             reads.push_back(node);
           }
         }

@@ -52,8 +52,8 @@ Node* choice(Value* result, Value* operand, Node* after) {
   Value* is_same = graph->insert(aten::__is__, {result, operand});
   is_same->node()->copyMetadata(after);
   using Values = std::vector<Value*>;
-  Node* either = insert_if(
-      is_same, [&] { return Values{operand}; }, [&] { return Values{result}; });
+  Node* either =
+      insert_if(is_same, [&] { return Values{operand}; }, [&] { return Values{result}; });
   either->output()->setType(c10::TensorType::get());
   return either;
 }

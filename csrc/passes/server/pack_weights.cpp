@@ -237,8 +237,8 @@ void take_from(Graph& graph, Value* owner, Value* weights, Node* constant, int64
       Value* is_same =
           graph.insert(aten::eq, {graph.insert(aten::size, {use.user->input(0)}), sizes});
       using Values = std::vector<Value*>;
-      Node* choice = insert_if(
-          is_same, [&] { return Values{held()}; }, [&] { return Values{dense()}; });
+      Node* choice =
+          insert_if(is_same, [&] { return Values{held()}; }, [&] { return Values{dense()}; });
       choice->output()->setType(c10::TensorType::get());
       use.user->replaceInput(use.offset, choice->output());
     } else if (is_pointwise(use.user)) {
