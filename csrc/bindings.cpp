@@ -503,6 +503,15 @@ void bind_policies(py::module_& m) {
     }
     return table;
   });
+  m.def("operator_traits", [] {
+    using Row = std::tuple<const char*, const char*, const char*, const char*, const char*, bool>;
+    return std::vector<Row>{
+#define TRAITS(name, group, memory, strides, fused, profiled) \
+  {name, #group, #memory, #strides, fused, profiled},
+#include "analysis/traits.inc"
+#undef TRAITS
+    };
+  });
   m.def("reach", &jit_amp::reach);
 }
 
@@ -528,15 +537,6 @@ void bind_tests(py::module_& m) {
   });
   m.def("specialized", &jit_amp::specialized);
   m.def("own_constants", &jit_amp::own_constants);
-  m.def("operator_traits", [] {
-    using Row = std::tuple<const char*, const char*, const char*, const char*, const char*, bool>;
-    return std::vector<Row>{
-#define TRAITS(name, group, memory, strides, fused, profiled) \
-  {name, #group, #memory, #strides, fused, profiled},
-#include "analysis/traits.inc"
-#undef TRAITS
-    };
-  });
   m.def("scopes_of", [](const std::shared_ptr<torch::jit::Graph>& graph,
                         const std::map<std::string, std::optional<at::ScalarType>>& entry) {
     return jit_amp::scopes_of(graph, entry_state(entry));

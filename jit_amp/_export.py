@@ -110,8 +110,7 @@ def export(
                     interpreter.refuse_left()
             return made
 
-        gradients = torch.set_grad_enabled(torch.is_grad_enabled())  # the program may switch it
-        with fx_traceback.preserve_node_meta(), gradients:
+        with fx_traceback.preserve_node_meta(), _kept.modes():
             if dynamic_shapes is None:
                 exported, shapes = _freest(traced, lambda: asks_small, args, named, formals)
             else:

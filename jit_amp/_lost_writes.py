@@ -24,14 +24,8 @@ from torch.jit import ScriptFunction
 
 from jit_amp import _C
 
-# Operators that may return their operand, or share its memory, and whose schemas do not say so: as
-# in csrc/analysis/traits.inc, by the names that people call them by.
-_MAY_RETURN_AN_OPERAND = {
-    "alpha_dropout", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_tensors",
-    "cartesian_prod", "conj_physical", "dropout", "einsum", "feature_alpha_dropout",
-    "feature_dropout", "meshgrid", "native_dropout", "rrelu", "sum_to_size", "to_dense", "type_as",
-    "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "_unsafe_view",
-}  # fmt: skip
+# Operators that may return their operand, or share its memory, and whose schemas do not say so.
+_MAY_RETURN_AN_OPERAND = {row[0] for row in _C.operator_traits() if row[2] == "maybe_operand"}
 # Attributes of a tensor that share its memory; others, as `shape`, are no tensors.
 _VIEWS = {"H", "T", "data", "imag", "mH", "mT", "real"}
 
