@@ -8,6 +8,7 @@ scope's dtype), ``fp32`` (to float32), ``promote`` (to the widest dtype among th
 that has an autocast kernel and no policy, which is opaque, and each policy whose overload has no
 kernel. ``python -m jit_amp.policy --reach`` counts what ``jit_amp.freeze`` can do with the
 operators that TorchScript can call, and lists those that it refuses in a scope, with the reason.
+``python -m jit_amp.policy aten::cat`` prints all that is known of one operator.
 """
 
 from __future__ import annotations
@@ -211,13 +212,53 @@ def _print_reach() -> int:
     return 0
 
 
+def _print_operator(op: str) -> None:
+    """All that is known of an operator, from each table: csrc/analysis/policy.h and traits.h."""
+    schemas = torch._C._jit_get_schemas_for_operator(op.partition(".")[0])
+    names = {f"{s.name}.{s.overload_name}" if s.overload_name else s.name: s for s in schemas}
+    found = {name: s for name, s in names.items() if op in (name, s.name)}
+    if not found:
+        raise ValueError(f"TorchScript has no operator {op!r}; write it as 'aten::cat'")
+    reached = {device: reach(device) for device in _KEYS}
+    for name, schema in sorted(found.items()):
+        print(schema)
+        for device in _KEYS:
+            listed = table(device).get(name)
+            freezing = reached[device].get(name, "unknown")
+            said = f"{listed}, by autocast's list" if listed else f"in no list: {freezing}"
+            print(f"  {device:9} {said}")
+        observed = _C.observed(name)
+        if observed is None:
+            print("  observed  nothing: csrc/analysis/observed.inc has no row")
+            continue
+        on_cpu, on_cuda, dtypes, dims = observed
+        print(f"  calls     on CPU {on_cpu}, on CUDA {on_cuda} (counts where no list has it)")
+        print(f"  results   dtypes {dtypes}, dimensions {dims} (csrc/analysis/traits.h)")
+    name = op.partition(".")[0]
+    for row in _C.operator_traits():
+        if name in (row[0], f"aten::{row[0]}"):
+            group, memory, layout, fused, profiled = row[1:]
+            print(
+                f"traits: group {group}, memory {memory}, layout {layout}, "
+                f"fused {fused or 'no'}, profiled {'yes' if profiled else 'no'}"
+            )
+
+
 def main(arguments: Sequence[str] = ()) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m jit_amp.policy",
         description="Compares autocast's tables with the installed torch.",
     )
+    parser.add_argument("operator", nargs="?", help="all that is known of it, such as aten::cat")
     parser.add_argument("--reach", action="store_true", help="what freezing can do with operators")
-    return _print_reach() if parser.parse_args(arguments).reach else _print_drift()
+    given = parser.parse_args(arguments)
+    if given.operator is None:
+        return _print_reach() if given.reach else _print_drift()
+    try:
+        _print_operator(given.operator)
+    except ValueError as error:
+        parser.error(str(error))
+    return 0
 
 
 if __name__ == "__main__":
