@@ -6,7 +6,6 @@
 #include <torch/extension.h>
 
 #include <map>
-#include <set>
 
 #include "analysis/has_scopes.h"
 #include "analysis/lost_writes.h"

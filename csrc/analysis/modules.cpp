@@ -47,8 +47,19 @@ std::vector<GraphFunction*> functions_of(const Module& module) {
 }
 
 Assigned assigned_attributes(const torch::jit::ObjectPtr& self) {
+  const Module module(self);
+  std::vector<GraphFunction*> functions;
+  for (Function* method : self->type()->methods()) {
+    if (auto* function = tryToGraphFunction(*method)) {
+      functions.push_back(function);
+    }
+  }
+  for (const Module& child : module.children()) {
+    const auto some = functions_of(child);
+    functions.insert(functions.end(), some.begin(), some.end());
+  }
   Assigned assigned;
-  for (const GraphFunction* function : functions_of(Module(self))) {
+  for (const GraphFunction* function : functions) {
     for (const Node* node : all_nodes(*function->graph(), prim::SetAttr)) {
       assigned.emplace(node->input(0)->type().get(), node->s(attr::name));
     }

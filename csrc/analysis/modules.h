@@ -27,7 +27,7 @@ class Modules {
   // not known.
   explicit Modules(std::vector<torch::jit::ObjectPtr> given) : given_(std::move(given)) {}
 
-  // To be called then, before anything in the fork's subgraph is asked for.
+  // With the second constructor: to be called before anything in the fork's subgraph is asked for.
   void enter(torch::jit::Node* fork);
   // The operand of a fork that `value` is in its subgraph; null if it is none.
   torch::jit::Value* outside(const torch::jit::Value* value) const;
@@ -50,7 +50,8 @@ std::vector<torch::jit::GraphFunction*> functions_of(const torch::jit::Module& m
 // Attributes by class and name.
 using Assigned = std::set<std::pair<const c10::Type*, std::string>>;
 
-// What the methods of a module and of all below it assign.
+// What the methods of a module, and the methods and hooks of all below it, assign. Hooks of the
+// module itself run around its call, before the program reads an attribute or after it.
 Assigned assigned_attributes(const torch::jit::ObjectPtr& self);
 
 }  // namespace jit_amp

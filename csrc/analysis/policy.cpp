@@ -215,9 +215,11 @@ Policy policy_of(const c10::FunctionSchema& schema, c10::DeviceType device) {
     return found == known.end() ? Policy::opaque : found->second;
   }
   // The overloads of resizing that take scale factors call those that do not.
-  const auto plain = c10::Dispatcher::singleton().findOp({name.name, ""});
-  if (name.overload_name == "vec" && plain && plain->hasKernelForDispatchKey(key)) {
-    return policy_of(plain->schema(), device);
+  if (name.overload_name == "vec") {
+    const auto plain = c10::Dispatcher::singleton().findOp({name.name, ""});
+    if (plain && plain->hasKernelForDispatchKey(key)) {
+      return policy_of(plain->schema(), device);
+    }
   }
   // An operator of TorchScript alone that takes no tensor can reach none that autocast casts.
   if (!handle && !takes_tensor(schema)) {
@@ -268,9 +270,11 @@ std::vector<std::pair<std::string, Policy>> policy_table(c10::DeviceType device)
 }
 
 namespace {
+// In the order of Policy.
 constexpr std::array kNames{"opaque",  "untouched",      "lower",
                             "fp32",    "fp32_opt_dtype", "fp32_append_dtype",
                             "promote", "promote_inside", "banned"};
+static_assert(kNames.size() == static_cast<size_t>(Policy::banned) + 1);
 }  // namespace
 
 const char* name_of(Policy policy) { return kNames.at(static_cast<size_t>(policy)); }

@@ -1,6 +1,9 @@
 #include "analysis/reach.h"
 
+#include <torch/csrc/jit/frontend/function_schema_parser.h>
 #include <torch/csrc/jit/runtime/operator.h>
+
+#include <stdexcept>
 
 #include "analysis/defined.h"
 #include "analysis/plan.h"

@@ -108,4 +108,18 @@ Unwinding::~Unwinding() {
   cache_at_first = cache_around_;
 }
 
+// Not by c10's ExcludeDispatchKeyGuard: what it brings back, if code inside leaves autocast of
+// another device on, is not the same in every release.
+Suspended::Suspended()
+    : cpu_(at::autocast::is_autocast_enabled(at::kCPU)),
+      cuda_(at::autocast::is_autocast_enabled(at::kCUDA)) {
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  at::autocast::set_autocast_enabled(at::kCUDA, false);
+}
+
+Suspended::~Suspended() {
+  at::autocast::set_autocast_enabled(at::kCPU, cpu_);
+  at::autocast::set_autocast_enabled(at::kCUDA, cuda_);
+}
+
 }  // namespace jit_amp

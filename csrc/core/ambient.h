@@ -52,10 +52,16 @@ class Unwinding {
 
 // Turns autocast off for CPU and CUDA, dtypes and cache kept, and back. A lowered graph that runs
 // under an ambient autocast holds its casts itself: the dispatcher must not add to them.
-struct Suspended : c10::impl::ExcludeDispatchKeyGuard {
-  Suspended()
-      : ExcludeDispatchKeyGuard(
-            c10::DispatchKeySet({c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA})) {}
+class Suspended {
+ public:
+  Suspended();
+  ~Suspended();
+  Suspended(const Suspended&) = delete;
+  Suspended& operator=(const Suspended&) = delete;
+
+ private:
+  bool cpu_;
+  bool cuda_;
 };
 
 }  // namespace jit_amp

@@ -112,12 +112,14 @@ bool may_write(const Node* node) {
   if (ops::is_scoped(node)) {
     return may_write(node->g(attr::Subgraph)->block());
   }
-  const FunctionSchema* schema = node->maybeSchema();
-  if (!schema || node->kind() == ops::program) {
-    const bool known = node->kind().is_prim() || node->maybeOperator();
-    // That an attribute is set is no side effect to PyTorch.
-    return !known || node->hasSideEffects() || node->kind() == prim::fork ||
-           node->kind() == prim::SetAttr;
+  // That an attribute is set is no side effect to PyTorch. The schemas of calls, where they have
+  // one, and of a program take anything, and say nothing.
+  if (is_call(node) || node->kind() == prim::fork || node->kind() == prim::SetAttr ||
+      node->kind() == ops::program) {
+    return true;
+  }
+  if (!node->maybeSchema()) {
+    return !(node->kind().is_prim() || node->maybeOperator()) || node->hasSideEffects();
   }
   return is_write(node) || updates_statistics(node);
 }
@@ -148,6 +150,12 @@ Node* insert_if(Value* condition, const MakeResults& yes, const MakeResults& no)
   return choice;
 }
 
+Value* insert_if(Value* condition, const MakeResult& yes, const MakeResult& no) {
+  return insert_if(
+             condition, [&] { return value_list{yes()}; }, [&] { return value_list{no()}; })
+      ->output();
+}
+
 Node* wrapped_node(Node* scoped) { return *scoped->g(attr::Subgraph)->nodes().rbegin(); }
 
 size_t state_inputs(const Node* scoped) { return 2 * scoped->ss(ops::devices).size(); }
@@ -155,12 +163,9 @@ size_t state_inputs(const Node* scoped) { return 2 * scoped->ss(ops::devices).si
 Node* unwrap(Node* scoped) {
   Graph* graph = scoped->owningGraph();
   const WithInsertPoint here(scoped);
-  const auto results = torch::jit::insertGraph(*graph, *scoped->g(attr::Subgraph),
-                                               scoped->inputs().slice(state_inputs(scoped)));
-  for (size_t i = 0; i < results.size(); ++i) {
-    scoped->output(i)->replaceAllUsesWith(results[i]);
-  }
+  insertGraph(*graph, *scoped->g(attr::Subgraph), scoped->inputs().slice(state_inputs(scoped)));
   Node* node = scoped->prev();
+  scoped->replaceAllUsesWith(node);
   scoped->destroy();
   return node;
 }

@@ -54,10 +54,15 @@ bool is_call(const torch::jit::Node* node);
 // Everything in `graph` becomes a copy of what is in `from`; the object, which others hold, stays.
 void replace_contents(torch::jit::Graph& graph, torch::jit::Graph& from);
 
-// Puts in a branch whose sides give what is made in them. Its results have the types of `yes`.
-using MakeResults = std::function<std::vector<torch::jit::Value*>()>;
+// Inserts `yes() if condition else no()`; each is called with the insertion point in its side. Its
+// results have the types of what `yes` gives: set a wider one where `no` needs it.
+using MakeResults = std::function<torch::jit::value_list()>;
 torch::jit::Node* insert_if(torch::jit::Value* condition, const MakeResults& yes,
                             const MakeResults& no);
+// The same of one result.
+using MakeResult = std::function<torch::jit::Value*()>;
+torch::jit::Value* insert_if(torch::jit::Value* condition, const MakeResult& yes,
+                             const MakeResult& no);
 
 // The node that a `jit_amp::scoped` node runs under autocast.
 torch::jit::Node* wrapped_node(torch::jit::Node* scoped);

@@ -216,7 +216,7 @@ void Sharing::see(Node* node, const std::function<bool(const Node*)>& updates) {
         node->kind() != aten::wait) {
       see_operator(node, *schema);
     } else {
-      see_unknown(node, is_call(node) || (node->kind() != prim::SetAttr && may_write(node)));
+      see_unknown(node, node->kind() != prim::SetAttr && may_write(node));
     }
   }
 }

@@ -97,11 +97,8 @@ bool runs_program(GraphFunction* function) { return Program::behind(*function) !
 std::unordered_set<const Function*> called_methods(const Module& module) {
   std::unordered_set<const Function*> called;
   for (GraphFunction* function : functions_of(module)) {
-    for (Node* node : all_nodes(*function->graph())) {
-      const auto type = node->kind() == prim::CallMethod
-                            ? node->input(0)->type()->cast<c10::ClassType>()
-                            : nullptr;
-      if (type) {
+    for (Node* node : all_nodes(*function->graph(), prim::CallMethod)) {
+      if (const auto type = node->input(0)->type()->cast<c10::ClassType>()) {
         called.insert(type->findMethod(node->s(attr::name)));
       }
     }

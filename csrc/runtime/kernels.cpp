@@ -16,6 +16,7 @@ namespace {
 using at::ScalarType;
 using at::Tensor;
 using std::optional;
+using Dtype = optional<ScalarType>;
 
 // Whether eager would keep the cast of this tensor in its cache (cached_cast in
 // ATen/autocast_mode.cpp).
@@ -26,8 +27,8 @@ bool is_cached(const Tensor& x, ScalarType target) {
 
 c10::DeviceType device_named(const std::string& name) { return c10::Device(name).type(); }
 
-Tensor cast_on(c10::DeviceType accelerator, const Tensor& x, optional<ScalarType> cpu,
-               optional<ScalarType> other) {
+Tensor cast_on(c10::DeviceType accelerator, const Tensor& x, Dtype cpu,
+               Dtype other) {
   const auto target = at::autocast::is_eligible(x, at::kCPU)      ? cpu
                       : at::autocast::is_eligible(x, accelerator) ? other
                                                                   : std::nullopt;
@@ -39,17 +40,17 @@ Tensor cast_on(c10::DeviceType accelerator, const Tensor& x, optional<ScalarType
   return x.to(*target);
 }
 
-Tensor cast(const Tensor& x, optional<ScalarType> cpu, optional<ScalarType> cuda) {
+Tensor cast(const Tensor& x, Dtype cpu, Dtype cuda) {
   return cast_on(at::kCUDA, x, cpu, cuda);
 }
 
 // For the accelerator that is named.
-Tensor cast_named(const Tensor& x, optional<ScalarType> cpu, optional<ScalarType> other,
+Tensor cast_named(const Tensor& x, Dtype cpu, Dtype other,
                   std::string accelerator) {
   return cast_on(device_named(accelerator), x, cpu, other);
 }
 
-// Either of an optional tensor, and of each tensor of a list.
+// `kCast` of an optional tensor, and of each tensor of a list.
 template <auto kCast, typename... To>
 optional<Tensor> of_optional(const optional<Tensor>& x, To... to) {
   return x ? optional(kCast(*x, to...)) : std::nullopt;
@@ -65,10 +66,8 @@ std::vector<Tensor> of_list(at::TensorList xs, To... to) {
   return result;
 }
 
-using Dtype = optional<ScalarType>;
-
 // The rule and the errors of promote_type in ATen/autocast_mode.h.
-optional<ScalarType> widest(at::TensorList xs, optional<ScalarType> lower, std::string device) {
+Dtype widest(at::TensorList xs, Dtype lower, std::string device) {
   if (!lower) {
     return std::nullopt;
   }
@@ -89,13 +88,13 @@ optional<ScalarType> widest(at::TensorList xs, optional<ScalarType> lower, std::
   return current;
 }
 
-optional<ScalarType> opt_dtype_named(const Tensor& x, optional<ScalarType> dtype, bool enabled,
+Dtype opt_dtype_named(const Tensor& x, Dtype dtype, bool enabled,
                                      std::string accelerator) {
   const bool eligible = enabled && at::autocast::is_eligible(x, device_named(accelerator));
   return dtype ? dtype : eligible ? optional(at::kFloat) : std::nullopt;
 }
 
-optional<ScalarType> opt_dtype(const Tensor& x, optional<ScalarType> dtype, bool cuda) {
+Dtype opt_dtype(const Tensor& x, Dtype dtype, bool cuda) {
   return opt_dtype_named(x, dtype, cuda, "cuda");
 }
 

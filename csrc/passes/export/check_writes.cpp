@@ -2,7 +2,6 @@
 
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 
-#include <algorithm>
 #include <set>
 #include <vector>
 

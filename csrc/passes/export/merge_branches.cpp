@@ -16,7 +16,7 @@ using namespace torch::jit;
 // Whether the node may be left out, or run in another place: it does nothing but make its results.
 bool is_pure(const Node* node) {
   return node->blocks().empty() && !node->hasSideEffects() && !node->isNondeterministic() &&
-         !may_write(node) && !is_call(node);
+         !may_write(node);
 }
 
 bool is_pure(const Block* block) {

@@ -141,11 +141,11 @@ class Rewriter {
       Value* named =
           owner_->insert(aten::eq, {owned(scope.device_name),
                                     std::string(c10::DeviceTypeName(device, /*lower_case=*/true))});
-      using Values = std::vector<Value*>;
-      Node* choice = insert_if(
-          named, [&] { return Values{inside(scope.inside.at(device))}; },
-          [&] { return Values{result}; });
-      result = choice->output()->setType(type);
+      Value* otherwise = result;
+      result = insert_if(
+                   named, [&] { return inside(scope.inside.at(device)); },
+                   [&] { return otherwise; })
+                   ->setType(type);
     }
     return result;
   }
@@ -374,7 +374,8 @@ class Rewriter {
   std::map<std::pair<DeviceType, std::optional<c10::ScalarType>>, Value*> dtypes_;
   std::map<std::pair<Graph*, Value*>, Value*> imports_;
   std::map<std::pair<Graph*, std::string>, Value*> constants_;  // by what is printed of them
-  std::map<Graph*, Node*> forks_;  // their tasks' threads have their own dtypes: they are handed in
+  std::map<Graph*, Node*> forks_;  // by subgraph: a task's thread has dtypes of its own, so those of
+                                   // the call are handed in
 };
 
 }  // namespace
@@ -387,7 +388,7 @@ bool lower(const std::shared_ptr<torch::jit::Graph>& graph, const Scopes& scopes
   }
   Rewriter rewriter(graph, product, accelerator_of(scopes, entry, product));
   for (const Boundary& boundary : scopes.boundaries) {
-    if (boundary.enters && boundary.device_name) {
+    if (boundary.device_name) {
       rewriter.check_device(boundary.node, boundary.device_name);
     }
     if (boundary.error) {

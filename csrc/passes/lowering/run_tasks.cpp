@@ -38,12 +38,8 @@ bool brings_future(const Node* node) {
 }
 
 std::vector<Node*> forks_of(Graph& graph) {
-  std::vector<Node*> found;
-  for (Node* node : all_nodes(graph)) {
-    if (node->kind() == prim::fork && node->owningGraph() == &graph) {
-      found.push_back(node);
-    }
-  }
+  std::vector<Node*> found = all_nodes(graph, prim::fork);
+  std::erase_if(found, [&](const Node* fork) { return fork->owningGraph() != &graph; });
   return found;
 }
 

@@ -19,8 +19,8 @@ bool is_one(const Value* value) {
 bool keep_addmm(Graph& graph) {
   constexpr size_t kBeta = 3;  // of aten::addmm, before alpha
   bool changed = false;
-  for (Node* node : all_nodes(graph)) {
-    if (node->kind() != aten::addmm || node->inputs().size() != kBeta + 2 ||
+  for (Node* node : all_nodes(graph, aten::addmm)) {
+    if (node->inputs().size() != kBeta + 2 ||
         !is_one(node->input(kBeta)) || !is_one(node->input(kBeta + 1))) {
       continue;
     }

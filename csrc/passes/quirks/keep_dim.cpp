@@ -64,8 +64,8 @@ bool only_refuses(const Value* value) {
 
 bool keep_dim(Graph& graph) {
   bool changed = false;
-  for (Node* node : all_nodes(graph)) {
-    if (node->kind() != aten::dim || only_refuses(node->output())) {
+  for (Node* node : all_nodes(graph, aten::dim)) {
+    if (only_refuses(node->output())) {
       continue;
     }
     Graph& owner = *node->owningGraph();

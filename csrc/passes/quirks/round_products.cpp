@@ -42,16 +42,18 @@ void round(Node* node) {
   Value* dtype = graph.insert(prim::dtype, {x});
   Value* is_reduced = graph.insert(
       aten::__or__, {is_of(graph, dtype, at::kBFloat16), is_of(graph, dtype, at::kHalf)});
-  Node* branch = graph.insertNode(graph.create(prim::If, {is_reduced}, 0));
-  branch->copyMetadata(node);
-  {
-    const WithInsertPoint inside(branch->addBlock());
+  const auto rounded_once = [&] {
     Value* product = graph.insert(aten::mul, {x, number});
     Value* copied = graph.insert(aten::copy_, {x, product});
     product->node()->copyMetadata(node);
     copied->node()->copyMetadata(node);
-  }
-  branch->addBlock()->appendNode(graph.createClone(node, [](Value* value) { return value; }));
+    return value_list{};
+  };
+  const auto as_it_is = [&] {
+    graph.insertNode(graph.createClone(node, [](Value* value) { return value; }));
+    return value_list{};
+  };
+  insert_if(is_reduced, rounded_once, as_it_is)->copyMetadata(node);
   node->output()->replaceAllUsesWith(x);
   node->destroy();
 }

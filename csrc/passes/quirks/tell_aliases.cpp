@@ -51,11 +51,8 @@ Node* choice(Value* result, Value* operand, Node* after) {
   const WithInsertPoint here(after->next());
   Value* is_same = graph->insert(aten::__is__, {result, operand});
   is_same->node()->copyMetadata(after);
-  using Values = std::vector<Value*>;
-  Node* either =
-      insert_if(is_same, [&] { return Values{operand}; }, [&] { return Values{result}; });
-  either->output()->setType(c10::TensorType::get());
-  return either;
+  Value* either = insert_if(is_same, [&] { return operand; }, [&] { return result; });
+  return either->setType(c10::TensorType::get())->node();
 }
 
 void undo(Node* either) {

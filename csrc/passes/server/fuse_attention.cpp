@@ -608,15 +608,13 @@ class Fuser {
     Node* last = found.last();
     Value* result = last->output();
     const WithInsertPoint here(last);
-    using Values = std::vector<Value*>;
     Node* tried = insert_if(
         is_wanted(found), [&] { return attended(found); },
-        [&] { return Values{graph_.insertConstant(false), found.first.left}; });
-    Node* choice = insert_if(
-        tried->output(0), [&] { return Values{tried->output(1)}; },
-        [&] { return Values{copied(found)}; });
-    choice->output()->copyMetadata(result);
-    result->replaceAllUsesWith(choice->output());
+        [&] { return value_list{graph_.insertConstant(false), found.first.left}; });
+    Value* either = insert_if(
+        tried->output(0), [&] { return tried->output(1); }, [&] { return copied(found); });
+    either->copyMetadata(result);
+    result->replaceAllUsesWith(either);
     for (Node* node : found.chain) {
       node->destroy();
     }

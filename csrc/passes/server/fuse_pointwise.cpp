@@ -177,13 +177,11 @@ class Fuser {
     Node* layer = fusion.layer;
     Value* result = fusion.last()->output();
     const WithInsertPoint here(fusion.addition ? fusion.addition : layer);
-    using Values = std::vector<Value*>;
-    Node* choice = insert_if(
-        fits(fusion, weight), [&] { return Values{fused_of(fusion)}; },
-        [&] { return Values{apart(fusion)}; });
-    choice->setSourceRange(layer->sourceRange());
-    choice->output()->copyMetadata(result);
-    result->replaceAllUsesWith(choice->output());
+    Value* either = insert_if(
+        fits(fusion, weight), [&] { return fused_of(fusion); }, [&] { return apart(fusion); });
+    either->node()->setSourceRange(layer->sourceRange());
+    either->copyMetadata(result);
+    result->replaceAllUsesWith(either);
     for (Node* node : {fusion.after, fusion.addition, layer}) {
       if (node) {
         node->destroy();
@@ -194,12 +192,9 @@ class Fuser {
  private:
   // Whether the fused operator can be used, as a value of the graph.
   Value* fits(const Fusion& fusion, const at::Tensor& weight) {
-    using Values = std::vector<Value*>;
-    Node* choice = insert_if(
-        is_supported(graph_, weight.scalar_type()),
-        [&] { return Values{fits_here(fusion, weight)}; },
-        [&] { return Values{graph_.insertConstant(false)}; });
-    return choice->output();
+    return insert_if(
+        is_supported(graph_, weight.scalar_type()), [&] { return fits_here(fusion, weight); },
+        [&] { return graph_.insertConstant(false); });
   }
 
   // The same, where PyTorch has the operator for the dtype.

@@ -236,11 +236,7 @@ void take_from(Graph& graph, Value* owner, Value* weights, Node* constant, int64
       const std::vector<int64_t> sizes(plan.end() - 4, plan.end());
       Value* is_same =
           graph.insert(aten::eq, {graph.insert(aten::size, {use.user->input(0)}), sizes});
-      using Values = std::vector<Value*>;
-      Node* choice =
-          insert_if(is_same, [&] { return Values{held()}; }, [&] { return Values{dense()}; });
-      choice->output()->setType(c10::TensorType::get());
-      use.user->replaceInput(use.offset, choice->output());
+      use.user->replaceInput(use.offset, insert_if(is_same, held, dense));
     } else if (is_pointwise(use.user)) {
       use.user->replaceInput(use.offset, held());
     } else if (tensor_in(constant)->numel() >= kLargeWeight) {

@@ -74,27 +74,26 @@ class Widener {
 
   void widen(Node* node, c10::ScalarType dtype, const std::vector<Value*>& operands) {
     const WithInsertPoint here(node);
-    Value* condition = asked(node, dtype, operands);
-    Node* choice = graph_.insertNode(graph_.create(prim::If, {condition}, node->outputs().size()));
+    const auto wide = [&] {
+      Node* copy =
+          graph_.insertNode(graph_.createClone(node, [&](Value* value) { return widened(value); }));
+      value_list results;
+      for (Value* output : copy->outputs()) {
+        results.push_back(to(output, dtype));
+      }
+      return results;
+    };
+    const auto narrow = [&] {
+      Node* copy = graph_.insertNode(graph_.createClone(node, [](Value* value) { return value; }));
+      return copy->outputs().vec();
+    };
+    Node* choice = insert_if(asked(node, dtype, operands), wide, narrow);
     choice->setSourceRange(node->sourceRange());
     for (size_t i = 0; i < node->outputs().size(); ++i) {
       choice->output(i)->copyMetadata(node->output(i));
-      node->output(i)->replaceAllUsesWith(choice->output(i));
     }
-    Block* wide = choice->addBlock();
-    {
-      const WithInsertPoint inside(wide);
-      Node* copy =
-          graph_.insertNode(graph_.createClone(node, [&](Value* value) { return widened(value); }));
-      for (Value* output : copy->outputs()) {
-        wide->registerOutput(to(output, dtype));
-      }
-    }
-    Block* narrow = choice->addBlock();
-    node->moveBefore(narrow->return_node());
-    for (Value* output : node->outputs()) {
-      narrow->registerOutput(output);
-    }
+    node->replaceAllUsesWith(choice);
+    node->destroy();
   }
 
  private:
@@ -154,10 +153,9 @@ class Widener {
         fits = graph_.insert(aten::__and__,
                              {fits, graph_.insert(aten::ge, {products, kWorthwhileProduct})});
       }
-      return std::vector<Value*>{fits};
+      return fits;
     };
-    const auto no = [&] { return std::vector<Value*>{graph_.insertConstant(false)}; };
-    return insert_if(emulated, fits_here, no)->output();
+    return insert_if(emulated, fits_here, [&] { return graph_.insertConstant(false); });
   }
 
   Graph& graph_;

@@ -110,9 +110,8 @@ Node* as_call(Node* node) {
 
 // Every scope of the graph becomes `enabled=False`.
 void switch_off_scopes(Graph& graph) {
-  for (Node* node : all_nodes(graph)) {
-    if (node->kind() != prim::CallMethod || !is_autocast_class(node->input(0)->type()) ||
-        node->s(attr::name) != "__init__") {
+  for (Node* node : all_nodes(graph, prim::CallMethod)) {
+    if (!is_autocast_class(node->input(0)->type()) || node->s(attr::name) != "__init__") {
       continue;
     }
     const auto& formals =

@@ -27,8 +27,8 @@ bool is_recorded(const Node* node) {
 
 // What the author calls by the name of `convolution`, autocast does nothing to.
 void name_convolutions_of_the_author(Graph& graph) {
-  for (Node* node : all_nodes(graph)) {
-    if (node->kind() == aten::_convolution && node->hasAttribute(ops::instead_of)) {
+  for (Node* node : all_nodes(graph, aten::_convolution)) {
+    if (node->hasAttribute(ops::instead_of)) {
       constexpr size_t kArguments = 9;  // of aten::convolution; `_convolution` has switches besides
       Node* named =
           node->owningGraph()->create(aten::convolution, node->inputs().slice(0, kArguments), 1);
@@ -42,8 +42,8 @@ void name_convolutions_of_the_author(Graph& graph) {
 // The scopes around what was recorded instead of an operator, where it is that operator by now.
 std::set<int64_t> dissolved_scopes(Graph& graph) {
   std::set<int64_t> dissolved;
-  for (Node* node : all_nodes(graph)) {
-    if (node->kind() != ops::enter || !node->hasAttribute(ops::instead_of)) {
+  for (Node* node : all_nodes(graph, ops::enter)) {
+    if (!node->hasAttribute(ops::instead_of)) {
       continue;
     }
     size_t others = 0;
@@ -65,9 +65,8 @@ std::set<int64_t> dissolved_scopes(Graph& graph) {
 
 // What autocast does to an operator that is not in the trace is known where its lists are.
 void check_kernels(Graph& graph, const std::set<int64_t>& dissolved) {
-  for (const Node* node : all_nodes(graph)) {
-    if (node->kind() == ops::enter && node->hasAttribute(ops::instead_of) &&
-        !dissolved.count(node->i(ops::scope))) {
+  for (const Node* node : all_nodes(graph, ops::enter)) {
+    if (node->hasAttribute(ops::instead_of) && !dissolved.count(node->i(ops::scope))) {
       const std::string& device = node->s(ops::device_type);
       if (!has_lists(c10::Device(device).type())) {
         throw diagnostic(Diagnostic::third_device_kernel, node, {node->s(ops::instead_of), device});
