@@ -12,12 +12,13 @@
 #include "analysis/modules.h"
 #include "analysis/policy.h"
 #include "analysis/reach.h"
+#include "analysis/traits.h"
 #include "core/copies.h"
 #include "core/error.h"
 #include "core/forks.h"
 #include "core/ignored.h"
-#include "passes/export/own_constants.h"
-#include "passes/export/write_questions.h"
+#include "passes/freeze/own_constants.h"
+#include "passes/freeze/write_questions.h"
 #include "passes/quirks/round_products.h"
 #include "passes/quirks/write_numbers.h"
 #include "passes/server/pack_weights.h"
@@ -502,6 +503,7 @@ void bind_policies(py::module_& m) {
     }
     return table;
   });
+  m.def("observed_row", &jit_amp::observed_row);
   m.def("operator_traits", [] {
     using Row = std::tuple<const char*, const char*, const char*, const char*, const char*, bool>;
     return std::vector<Row>{
@@ -518,12 +520,12 @@ void bind_policies(py::module_& m) {
 void bind_tests(py::module_& m) {
   m.def("run_pass",
         [](const std::string& pass, const std::shared_ptr<torch::jit::Graph>& graph,
-           const std::map<std::string, std::optional<at::ScalarType>>& entry, bool exported) {
+           const std::map<std::string, std::optional<at::ScalarType>>& entry, bool stock) {
           jit_amp::Context context;
           context.graph = graph;
           context.entry = entry_state(entry);
-          context.product = exported ? jit_amp::Product::exported : jit_amp::Product::in_process;
-          context.for_server = exported;
+          context.product = stock ? jit_amp::Product::stock : jit_amp::Product::in_process;
+          context.for_server = stock;
           return jit_amp::run_alone(pass, context);
         });
   m.def("facts_of", &jit_amp::facts_of);

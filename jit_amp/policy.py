@@ -227,7 +227,7 @@ def _print_operator(op: str) -> None:
             freezing = reached[device].get(name, "unknown")
             said = f"{listed}, by autocast's list" if listed else f"in no list: {freezing}"
             print(f"  {device:9} {said}")
-        observed = _C.observed(name)
+        observed = _C.observed_row(name)
         if observed is None:
             print("  observed  nothing: csrc/analysis/observed.inc has no row")
             continue
@@ -237,9 +237,9 @@ def _print_operator(op: str) -> None:
     name = op.partition(".")[0]
     for row in _C.operator_traits():
         if name in (row[0], f"aten::{row[0]}"):
-            group, memory, layout, fused, profiled = row[1:]
+            group, memory, strides, fused, profiled = row[1:]
             print(
-                f"traits: group {group}, memory {memory}, layout {layout}, "
+                f"traits: group {group}, memory {memory}, strides {strides}, "
                 f"fused {fused or 'no'}, profiled {'yes' if profiled else 'no'}"
             )
 

@@ -65,7 +65,7 @@ std::optional<Planned> planned(Node* node, const State& state, const State& entr
     } else if (device == DeviceType::CPU) {
       plan.cpu = action;
     } else if (device == accelerator) {
-      plan.other = action;
+      plan.accelerator = action;
     }
   }
   // Calls see the state even where it is off: its dtype can be asked for.
@@ -74,7 +74,7 @@ std::optional<Planned> planned(Node* node, const State& state, const State& entr
     plan.dispatches |=
         (state.active() || entry.active()) && concerns_autocast(*callee, accelerator);
   }
-  if (plan.dispatches || plan.cpu != Action::none || plan.other != Action::none) {
+  if (plan.dispatches || plan.cpu != Action::none || plan.accelerator != Action::none) {
     return plan;
   }
   return std::nullopt;
@@ -134,7 +134,7 @@ Action action_of(Policy policy, DeviceType device, Product product) {
 }
 
 DeviceType accelerator_of(const Scopes& scopes, const State& entry, Product product) {
-  if (product == Product::exported) {
+  if (product == Product::stock) {
     for (const DeviceType device : kAccelerators) {
       if (entry.active(device) ||
           std::any_of(scopes.states.begin(), scopes.states.end(),

@@ -19,7 +19,7 @@ namespace jit_amp {
 
 enum class Product : uint8_t {
   in_process,  // the dispatcher's own autocast is at hand
-  exported     // stock operators are all there is
+  stock        // PyTorch's own operators are all there is: jit_amp.freeze, jit_amp.export
 };
 
 // What is done to a node for one device.
@@ -29,7 +29,7 @@ enum class Action : uint8_t {
   to_float32,  // operands are cast to float32
   promote,     // operands are cast to the widest dtype among them
   set_dtype,   // the argument `dtype` becomes float32 where the call gives none
-  dispatch,    // it runs under the dispatcher's own autocast; exported, it is refused later
+  dispatch,  // it runs under the dispatcher's own autocast; in stock operators it is refused later
 };
 
 // For a policy in an enabled scope for `device`.
@@ -40,8 +40,8 @@ struct Planned {
   torch::jit::Node* node;
   const State* state;  // in force at the node; the Scopes own it
   Action cpu = Action::none;
-  Action other = Action::none;  // for `accelerator`
-  bool dispatches = false;      // for some device: the node is run as it is, with what it holds
+  Action accelerator = Action::none;  // for that of accelerator_of
+  bool dispatches = false;  // for some device: the node is run as it is, with what it holds
   std::optional<c10::DeviceType> query = std::nullopt;  // it asks for this device's state
 };
 

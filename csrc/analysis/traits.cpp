@@ -22,6 +22,8 @@ struct Row {
   const char* dims;
 };
 
+constexpr std::array kReaches{"nothing", "promote", "cast"};  // in the order of Reach
+
 constexpr Row kRows[]{
 #define OBSERVED(name, cpu, cuda, dtypes, dims) {name, Reach::cpu, Reach::cuda, dtypes, dims},
 #include "analysis/observed.inc"
@@ -160,6 +162,16 @@ bool mentions(const c10::Type& type, const c10::Type& variable) {
 const Observed* observed(const c10::OperatorName& name) {
   const auto found = rows().find(toString(name));
   return found == rows().end() ? nullptr : &found->second;
+}
+
+std::optional<std::array<std::string, 4>> observed_row(const std::string& overload) {
+  const auto* row = std::find_if(std::begin(kRows), std::end(kRows),
+                                 [&](const Row& each) { return overload == each.name; });
+  if (row == std::end(kRows)) {
+    return std::nullopt;
+  }
+  const auto name = [](Reach reach) { return kReaches.at(static_cast<size_t>(reach)); };
+  return std::array<std::string, 4>{name(row->cpu), name(row->cuda), row->dtypes, row->dims};
 }
 
 const Traits& traits_of(c10::Symbol op) { return find_traits(op, /*in_place=*/false); }

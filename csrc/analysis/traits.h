@@ -14,6 +14,7 @@
 #include <ATen/core/operator_name.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -25,8 +26,10 @@ namespace jit_amp {
 enum class Reach : uint8_t { nothing, promote, cast };
 
 // The dtype of a result, as a function of the operands. observed.inc writes it as "?" (unknown),
-// "=012" (the same as operands 0, 1 and 2), "promote", "promote_tensors", "Bool" (or another fixed
-// dtype), "default" (standard); with "~" before it for floats_only, "asked|" for heeds_dtype.
+// "=012" (the same as operands 0, 1 and 2; those from the tenth on are a, b, …), "promote",
+// "promote_tensors", "Bool" (or another fixed dtype), "default" (standard); "-" where the result is
+// no tensor, or one of the operands (out=); with "~" before it for floats_only, "asked|" for
+// heeds_dtype.
 struct DtypeRule {
   enum Kind : uint8_t {
     unknown,
@@ -63,12 +66,16 @@ struct Observed {
 // Null for an overload that was not observed.
 const Observed* observed(const c10::OperatorName& name);
 
+// Its row as observed.inc has it, for people: what it reaches on CPU and on CUDA, dtypes,
+// dimensions.
+std::optional<std::array<std::string, 4>> observed_row(const std::string& overload);
+
 enum class Group : uint8_t {
   none,
   identity,     // the elements of the first operand: maybe in another dtype, memory or layout
   dropout,      // the same in eval mode
   arithmetic,   // element by element, of two tensors that are promoted, or a tensor and a number
-  convolution,  //
+  convolution,  // transposed ones too
   product,      // of matrices
   recurrent,    // a layer of several products
   moving,       // only fills, or moves elements

@@ -17,8 +17,8 @@ bool is_of_dialect(const Node* node) {
   return node->kind().ns().toUnqualString() == std::string("jit_amp");
 }
 
-constexpr const char* kNames[] = {"source",   "inlined", "flat",      "lowered", "runnable",
-                                  "exported", "decided", "legalized", "stock"};
+constexpr const char* kNames[] = {"source",    "inlined", "flat",      "lowered", "runnable",
+                                  "freezable", "decided", "legalized", "stock"};
 
 // PyTorch's own checks take time with the square of the number of nodes.
 constexpr size_t kFew = 200;
@@ -42,7 +42,7 @@ std::set<c10::Symbol> allowed(Phase phase) {
       found.insert({ops::ambient_dtype, ops::block_done, ops::completed, ops::enter_scope,
                     ops::exit_scope, ops::explain_begin, ops::explain_end});
       break;
-    case Phase::exported:
+    case Phase::freezable:
     case Phase::decided:
       found = lowered;
       break;
@@ -111,7 +111,7 @@ void verify(Graph& graph, Phase phase, const std::string& pass, bool changed) {
     if (is_of_dialect(node) && !operators.count(node->kind())) {
       fail(node, phase, pass, "an operator of another phase");
     }
-    if (phase >= Phase::exported && ops::is_question_of_ours(node)) {
+    if (phase >= Phase::freezable && ops::is_question_of_ours(node)) {
       fail(node, phase, pass, "an operator that only jit_amp registers");
     }
     if (phase > Phase::flat) {

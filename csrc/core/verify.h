@@ -16,7 +16,7 @@ enum class Phase {
   flat,       // the same with loops marked
   lowered,    // what autocast does is in the graph, in operators of the dialect (core/dialect.h)
   runnable,   // the same for our own interpreter: loops are not marked any more
-  exported,   // the same for PyTorch's freezing, which makes weights constants
+  freezable,  // the same for PyTorch's freezing, which makes weights constants
   decided,    // composites have their definitions, and loops are marked again
   legalized,  // PyTorch's own operators alone, and marks of loops
   stock,      // PyTorch's own operators alone

@@ -44,7 +44,7 @@ const Pass& find(const std::string& wanted) {
   const size_t colon = wanted.find(':');
   const std::string name = wanted.substr(0, colon);
   int row = colon == std::string::npos ? 1 : std::stoi(wanted.substr(colon + 1));
-  for (const auto* table : {&flattening(), &lowering(), &running(), &recording(), &exporting(),
+  for (const auto* table : {&flattening(), &lowering(), &running(), &recording(), &freezing(),
                             &deciding(), &legalizing()}) {
     for (const Pass& pass : *table) {
       if (pass.name == name && --row == 0) {

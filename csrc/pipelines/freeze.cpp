@@ -9,17 +9,16 @@
 #include "analysis/preconditions.h"
 #include "core/graphs.h"
 #include "core/loops.h"
-#include "passes/export/answer_questions.h"
-#include "passes/export/check_freezable.h"
-#include "passes/export/check_writes.h"
-#include "passes/export/decompose.h"
-#include "passes/export/fold_legalized.h"
-#include "passes/export/fold_weights.h"
-#include "passes/export/legalize.h"
-#include "passes/export/merge_branches.h"
-#include "passes/export/promote_operands.h"
-#include "passes/export/share_parts.h"
-#include "passes/export/write_questions.h"
+#include "passes/freeze/answer_questions.h"
+#include "passes/freeze/check_freezable.h"
+#include "passes/freeze/check_writes.h"
+#include "passes/freeze/decompose.h"
+#include "passes/freeze/fold_legalized.h"
+#include "passes/freeze/fold_weights.h"
+#include "passes/freeze/legalize.h"
+#include "passes/freeze/merge_branches.h"
+#include "passes/freeze/share_parts.h"
+#include "passes/freeze/write_questions.h"
 #include "passes/quirks/detach_sizes.h"
 #include "passes/quirks/keep_addmm.h"
 #include "passes/quirks/keep_detach.h"
@@ -27,6 +26,7 @@
 #include "passes/quirks/keep_gradients.h"
 #include "passes/quirks/keep_in_place.h"
 #include "passes/quirks/keep_zero_dim.h"
+#include "passes/quirks/promote_operands.h"
 #include "passes/quirks/write_strides.h"
 #include "passes/server/channels_last.h"
 #include "passes/server/functionalize.h"
@@ -96,41 +96,42 @@ bool run_functionalize(Context& c) { return functionalize(c.graph, c.facts, is_f
 
 }  // namespace
 
-const std::vector<Pass>& exporting() {
+const std::vector<Pass>& freezing() {
   static const auto& passes = *new std::vector<Pass>{
-      {"check_freezable", run<check_freezable>, Phase::lowered, Phase::lowered},
-      {"check_writes", run<check_writes>, Phase::lowered, Phase::lowered},
+      {"check_freezable", run<check_freezable>, Phase::lowered, Phase::lowered, Kind::meaning},
+      {"check_writes", run<check_writes>, Phase::lowered, Phase::lowered, Kind::meaning},
       {"keep_dim", run<keep_dim>, Phase::lowered, Phase::lowered, Kind::quirk},
-      {"write_questions", run<write_questions>, Phase::lowered, Phase::lowered},
+      {"write_questions", run<write_questions>, Phase::lowered, Phase::lowered, Kind::meaning},
       {"keep_detach", run<hide_detach>, Phase::lowered, Phase::lowered, Kind::quirk},
-      {"unmark_loops", run<unmark_loops>, Phase::lowered, Phase::exported},
+      {"unmark_loops", run<unmark_loops>, Phase::lowered, Phase::freezable, Kind::meaning},
   };
   return passes;
 }
 
 const std::vector<Pass>& deciding() {
   static const auto& passes = *new std::vector<Pass>{
-      {"keep_detach", run<show_detach>, Phase::exported, Phase::exported, Kind::quirk},
-      {"fold_weights", run<fold_weights>, Phase::exported, Phase::exported, Kind::speed,
+      {"keep_detach", run<show_detach>, Phase::freezable, Phase::freezable, Kind::quirk},
+      {"fold_weights", run<fold_weights>, Phase::freezable, Phase::freezable, Kind::speed,
        For::numerics},
-      {"decompose", run<decompose>, Phase::exported, Phase::exported},
+      {"decompose", run<decompose>, Phase::freezable, Phase::freezable, Kind::meaning},
       // What definitions ask.
-      {"keep_dim", run<keep_dim>, Phase::exported, Phase::exported, Kind::quirk},
-      {"mark_loops", run<mark_loops>, Phase::exported, Phase::decided},
-      {"remove_list_mutation", run<torch::jit::RemoveListMutation>, Phase::decided, Phase::decided},
-      {"inputs", run_inputs, Phase::decided, Phase::decided},
-      {"answer_questions", run_answer_questions, Phase::decided, Phase::decided},
-      {"promote_operands", run<promote_operands>, Phase::decided, Phase::decided, Kind::speed,
+      {"keep_dim", run<keep_dim>, Phase::freezable, Phase::freezable, Kind::quirk},
+      {"mark_loops", run<mark_loops>, Phase::freezable, Phase::decided, Kind::meaning},
+      {"remove_list_mutation", run<torch::jit::RemoveListMutation>, Phase::decided, Phase::decided,
+       Kind::meaning},
+      {"inputs", run_inputs, Phase::decided, Phase::decided, Kind::meaning},
+      {"answer_questions", run_answer_questions, Phase::decided, Phase::decided, Kind::meaning},
+      {"promote_operands", run<promote_operands>, Phase::decided, Phase::decided, Kind::quirk,
        For::all, Reads::facts},
   };
   return passes;
 }
 
-const std::vector<Pass>& interpreting() {
+const std::vector<Pass>& exporting() {
   static const auto& passes = *new std::vector<Pass>{
-      {"write_questions", run<write_questions>, Phase::lowered, Phase::lowered},
-      {"unmark_loops", run<unmark_loops>, Phase::lowered, Phase::exported},
-      {"decompose", run<decompose>, Phase::exported, Phase::exported},
+      {"write_questions", run<write_questions>, Phase::lowered, Phase::lowered, Kind::meaning},
+      {"unmark_loops", run<unmark_loops>, Phase::lowered, Phase::freezable, Kind::meaning},
+      {"decompose", run<decompose>, Phase::freezable, Phase::freezable, Kind::meaning},
   };
   return passes;
 }
@@ -139,7 +140,7 @@ const std::vector<Pass>& legalizing() {
   static const auto& passes = *new std::vector<Pass>{
       {"legalize", run_legalize, Phase::decided, Phase::legalized, Kind::meaning, For::all,
        Reads::facts},
-      {"fold_legalized", run<fold_legalized>, Phase::legalized, Phase::legalized},
+      {"fold_legalized", run<fold_legalized>, Phase::legalized, Phase::legalized, Kind::meaning},
       {"optimize_frozen_graph", run_optimize_frozen_graph, Phase::legalized, Phase::legalized,
        Kind::speed},
       {"share_parts", run<share_parts>, Phase::legalized, Phase::legalized, Kind::speed},
@@ -154,7 +155,7 @@ const std::vector<Pass>& legalizing() {
        For::all, Reads::facts},
       {"keep_in_place", run<keep_in_place>, Phase::legalized, Phase::legalized, Kind::quirk,
        For::all, Reads::facts},
-      {"unmark_loops", run<unmark_loops>, Phase::legalized, Phase::stock},
+      {"unmark_loops", run<unmark_loops>, Phase::legalized, Phase::stock, Kind::meaning},
       {"keep_gradients", run<keep_gradients>, Phase::stock, Phase::stock, Kind::quirk},
       {"keep_addmm", run<keep_addmm>, Phase::stock, Phase::stock, Kind::quirk},
       {"write_strides", run<write_strides>, Phase::stock, Phase::stock, Kind::quirk},

@@ -1,17 +1,17 @@
 // freeze: from a lowered graph to one of stock operators.
 //
 // PyTorch's own freezing, which works on a whole module, stands in the middle (runtime/freeze.h):
-// `exporting` comes before it, `deciding` and `legalizing` after it.
+// `freezing` comes before it, `deciding` and `legalizing` after it.
 #pragma once
 
 #include "pipelines/pipeline.h"
 
 namespace jit_amp {
 
-// From lowered to exported: what PyTorch's freezing takes.
-const std::vector<Pass>& exporting();
+// From lowered to freezable: what PyTorch's freezing takes.
+const std::vector<Pass>& freezing();
 
-// From exported to decided: composites in terms of operators with a policy, and what is known of
+// From freezable to decided: composites in terms of operators with a policy, and what is known of
 // each value. Reads `known_self`, `examples`, `check_inputs`, `optimize_numerics` and `for_server`;
 // writes `inputs`, `facts`.
 const std::vector<Pass>& deciding();
@@ -19,7 +19,7 @@ const std::vector<Pass>& deciding();
 // From decided to stock. Reads `inputs`, `facts` and `examples`.
 const std::vector<Pass>& legalizing();
 
-// From lowered to exported, for jit_amp.export: composites written out, and nothing else decided.
-const std::vector<Pass>& interpreting();
+// From lowered to freezable, for jit_amp.export: composites written out, and nothing else decided.
+const std::vector<Pass>& exporting();
 
 }  // namespace jit_amp

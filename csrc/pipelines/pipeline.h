@@ -60,7 +60,7 @@ struct Context {
 enum class Kind : uint8_t {
   meaning,  // the program is another, or is refused
   quirk,    // a pass of PyTorch's that comes later breaks it (csrc/passes/quirks)
-  speed,    // nothing
+  speed,    // nothing but that it takes longer
 };
 
 // Which frozen modules it is for. What is not frozen counts as every one.
@@ -78,7 +78,7 @@ struct Pass {
   bool (*run)(Context& context);  // whether it changed the graph
   Phase needs;
   Phase gives;
-  Kind kind = Kind::meaning;
+  Kind kind;
   For target = For::all;
   Reads reads = Reads::graph;
 };

@@ -20,7 +20,7 @@ namespace jit_amp {
 namespace {
 
 bool run_flatten(Context& c) {
-  c.graph = flatten(*c.function, c.self, /*is_final=*/c.product == Product::exported);
+  c.graph = flatten(*c.function, c.self, /*is_final=*/c.product == Product::stock);
   return true;
 }
 
@@ -49,23 +49,23 @@ bool run_constant_propagation(Context& c) {
 
 const std::vector<Pass>& flattening() {
   static const auto& passes = *new std::vector<Pass>{
-      {"flatten", run_flatten, Phase::source, Phase::inlined},
-      {"name_convolutions", run<name_convolutions>, Phase::inlined, Phase::inlined},
+      {"flatten", run_flatten, Phase::source, Phase::inlined, Kind::meaning},
+      {"name_convolutions", run<name_convolutions>, Phase::inlined, Phase::inlined, Kind::meaning},
       {"write_numbers", run<write_numbers>, Phase::inlined, Phase::inlined, Kind::quirk},
-      {"write_operators", run<write_operators>, Phase::inlined, Phase::inlined},
+      {"write_operators", run<write_operators>, Phase::inlined, Phase::inlined, Kind::meaning},
       {"round_products", run<round_products>, Phase::inlined, Phase::inlined, Kind::quirk,
        For::exact},
-      {"mark_loops", run<mark_loops>, Phase::inlined, Phase::flat},
+      {"mark_loops", run<mark_loops>, Phase::inlined, Phase::flat, Kind::meaning},
       {"tell_aliases", run<tell_aliases>, Phase::flat, Phase::flat, Kind::quirk},
-      {"fold_constants", run<fold_constants>, Phase::flat, Phase::flat},
-      {"fix_attributes", run_fix_attributes, Phase::flat, Phase::flat},
+      {"fold_constants", run<fold_constants>, Phase::flat, Phase::flat, Kind::meaning},
+      {"fix_attributes", run_fix_attributes, Phase::flat, Phase::flat, Kind::meaning},
   };
   return passes;
 }
 
 const std::vector<Pass>& lowering() {
   static const auto& passes = *new std::vector<Pass>{
-      {"lower", run_lower, Phase::flat, Phase::lowered},
+      {"lower", run_lower, Phase::flat, Phase::lowered, Kind::meaning},
       {"share_casts", run<share_casts>, Phase::lowered, Phase::lowered, Kind::speed},
   };
   return passes;
@@ -73,8 +73,8 @@ const std::vector<Pass>& lowering() {
 
 const std::vector<Pass>& recording() {
   static const auto& passes = *new std::vector<Pass>{
-      {"run_tasks", run<run_tasks>, Phase::flat, Phase::flat},
-      {"enter_scopes", run_enter_scopes, Phase::flat, Phase::lowered},
+      {"run_tasks", run<run_tasks>, Phase::flat, Phase::flat, Kind::meaning},
+      {"enter_scopes", run_enter_scopes, Phase::flat, Phase::lowered, Kind::meaning},
       {"for_interpreter", run<for_interpreter>, Phase::lowered, Phase::runnable, Kind::quirk},
   };
   return passes;

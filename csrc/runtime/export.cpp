@@ -22,11 +22,11 @@ std::shared_ptr<Graph> interpretable_graph(GraphFunction& function, const Object
   Context context;
   context.function = &function;
   context.self = self;
-  context.product = Product::exported;
+  context.product = Product::stock;
   refusing_unfit_graphs([&] {
     run_pipeline(flattening(), context);
     run_pipeline(lowering(), context);
-    run_pipeline(interpreting(), context);
+    run_pipeline(exporting(), context);
   });
   return context.graph;
 }

@@ -1,7 +1,7 @@
 // export: the graphs that jit_amp/_export interprets.
 //
 // A function's flat graph, lowered (pipelines/script.h) and with its composites written out
-// (passes/export/decompose.h). Nothing is frozen: parameters and buffers are read of the module, so
+// (passes/freeze/decompose.h). Nothing is frozen: parameters and buffers are read of the module, so
 // they keep their names, and what is written to them stays. What is left of the dialect, the
 // interpreter answers itself, because it sees the tensors.
 #pragma once

@@ -13,10 +13,10 @@
 #include "core/error.h"
 #include "core/graphs.h"
 #include "core/ignored.h"
-#include "passes/export/keep_state.h"
-#include "passes/export/own_constants.h"
-#include "passes/export/write_devices.h"
+#include "passes/freeze/keep_state.h"
+#include "passes/freeze/own_constants.h"
 #include "passes/quirks/own_callstacks.h"
+#include "passes/quirks/write_devices.h"
 #include "passes/server/pack_weights.h"
 #include "pipelines/freeze.h"
 #include "pipelines/script.h"
@@ -86,13 +86,13 @@ void lower_methods(const Module& module, const std::vector<Kept>& methods,
       continue;
     }
     context.self = submodule(module, kept.path)._ivalue();
-    context.product = Product::exported;
+    context.product = Product::stock;
     context.optimize_numerics = optimize_numerics;
     refusing_unfit_graphs([&] {
       run_pipeline(flattening(), context);
       run_pipeline(lowering(), context);
       check_not_preserved(context.reads, preserved_attrs);
-      run_pipeline(exporting(), context);
+      run_pipeline(freezing(), context);
     });
     const auto [known, is_new] = lowered.emplace(context.function, context.graph);
     if (!is_new && text_of(*known->second) != text_of(*context.graph)) {
@@ -196,7 +196,7 @@ Decided decided(const Module& module, const std::vector<std::string>& preserved_
     context.for_server = options.for_server;
     context.check_inputs = options.check_inputs;
     context.graph = function->graph();
-    context.phase = Phase::exported;
+    context.phase = Phase::freezable;
     if (method.path.empty() && method.name == "forward") {
       context.examples = examples;
     }

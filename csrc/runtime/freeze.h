@@ -23,12 +23,12 @@ struct FreezeOptions {
 };
 
 // What PyTorch's freezing makes of a module without scopes, which stays as it is; its constants are
-// its own (passes/export/own_constants.h).
+// its own (passes/freeze/own_constants.h).
 torch::jit::Module frozen_by_pytorch(const torch::jit::Module& module,
                                      const std::vector<std::string>& preserved_attrs);
 
 // `examples` are stacks of arguments of forward, without self. Throws AutocastError for what cannot
-// be exported. The given module stays as it is.
+// be said in stock operators. The given module stays as it is.
 torch::jit::Module freeze(const torch::jit::Module& module,
                           const std::vector<std::string>& preserved_attrs,
                           const std::vector<torch::jit::Stack>& examples, FreezeOptions options);

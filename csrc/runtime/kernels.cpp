@@ -27,8 +27,7 @@ bool is_cached(const Tensor& x, ScalarType target) {
 
 c10::DeviceType device_named(const std::string& name) { return c10::Device(name).type(); }
 
-Tensor cast_on(c10::DeviceType accelerator, const Tensor& x, Dtype cpu,
-               Dtype other) {
+Tensor cast_on(c10::DeviceType accelerator, const Tensor& x, Dtype cpu, Dtype other) {
   const auto target = at::autocast::is_eligible(x, at::kCPU)      ? cpu
                       : at::autocast::is_eligible(x, accelerator) ? other
                                                                   : std::nullopt;
@@ -40,13 +39,10 @@ Tensor cast_on(c10::DeviceType accelerator, const Tensor& x, Dtype cpu,
   return x.to(*target);
 }
 
-Tensor cast(const Tensor& x, Dtype cpu, Dtype cuda) {
-  return cast_on(at::kCUDA, x, cpu, cuda);
-}
+Tensor cast(const Tensor& x, Dtype cpu, Dtype cuda) { return cast_on(at::kCUDA, x, cpu, cuda); }
 
 // For the accelerator that is named.
-Tensor cast_named(const Tensor& x, Dtype cpu, Dtype other,
-                  std::string accelerator) {
+Tensor cast_named(const Tensor& x, Dtype cpu, Dtype other, std::string accelerator) {
   return cast_on(device_named(accelerator), x, cpu, other);
 }
 
@@ -88,8 +84,7 @@ Dtype widest(at::TensorList xs, Dtype lower, std::string device) {
   return current;
 }
 
-Dtype opt_dtype_named(const Tensor& x, Dtype dtype, bool enabled,
-                                     std::string accelerator) {
+Dtype opt_dtype_named(const Tensor& x, Dtype dtype, bool enabled, std::string accelerator) {
   const bool eligible = enabled && at::autocast::is_eligible(x, device_named(accelerator));
   return dtype ? dtype : eligible ? optional(at::kFloat) : std::nullopt;
 }

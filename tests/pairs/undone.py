@@ -245,7 +245,7 @@ FAULTS = [
         "an attribute that is a torch.device, or a complex number, cannot be looked into",
         (
             Edit(
-                "csrc/passes/export/own_constants.cpp",
+                "csrc/passes/freeze/own_constants.cpp",
                 "  c10::IValue(module._ivalue()).visit([&](const c10::IValue& value) {",
                 "  c10::IValue::HashAliasedIValues inside;\n"
                 "  c10::IValue(module._ivalue()).getSubValues(inside);\n"

@@ -65,7 +65,7 @@ class Rewriter {
   void apply(const Planned& plan) {
     owner_ = plan.node->owningGraph();
     if (plan.dispatches) {
-      wrap(plan);
+      dispatch(plan);
       return;
     }
     const WithInsertPoint before(plan.node);
@@ -73,13 +73,13 @@ class Rewriter {
       answer(plan);
       return;
     }
-    if (plan.other == Action::set_dtype) {
+    if (plan.accelerator == Action::set_dtype) {
       set_dtype(plan);
     }
     Value* cpu = target(plan, DeviceType::CPU, plan.cpu);
-    Value* other = target(plan, accelerator_, plan.other);
-    if (cpu || other) {
-      cast_operands(plan.node, cpu ? cpu : none(), other ? other : none());
+    Value* accelerator = target(plan, accelerator_, plan.accelerator);
+    if (cpu || accelerator) {
+      cast_operands(plan.node, cpu ? cpu : none(), accelerator ? accelerator : none());
     }
   }
 
@@ -123,7 +123,7 @@ class Rewriter {
     if (product_ == Product::in_process && known) {
       return dtype_constant(*known);
     }
-    if (product_ == Product::exported && !known) {
+    if (product_ == Product::stock && !known) {
       known = at::autocast::get_autocast_dtype(device);
     }
     return entry_dtype(device, known);
@@ -142,10 +142,10 @@ class Rewriter {
           owner_->insert(aten::eq, {owned(scope.device_name),
                                     std::string(c10::DeviceTypeName(device, /*lower_case=*/true))});
       Value* otherwise = result;
-      result = insert_if(
-                   named, [&] { return inside(scope.inside.at(device)); },
-                   [&] { return otherwise; })
-                   ->setType(type);
+      result =
+          insert_if(
+              named, [&] { return inside(scope.inside.at(device)); }, [&] { return otherwise; })
+              ->setType(type);
     }
     return result;
   }
@@ -246,14 +246,14 @@ class Rewriter {
     return owner_->insertNode(owner_->createList(c10::TensorType::get(), tensors))->output();
   }
 
-  void cast_operands(Node* node, Value* cpu, Value* other) {
+  void cast_operands(Node* node, Value* cpu, Value* accelerator) {
     const auto& formals = node->schema().arguments();
     std::unordered_map<Value*, Value*> done;
     for (size_t i = 0; i < formals.size() && i < node->inputs().size(); ++i) {
       Value* operand = node->input(i);
       Value*& cast = done[operand];
       if (!cast) {
-        cast = cast_operand(node, formals[i].type(), operand, cpu, other);
+        cast = cast_operand(node, formals[i].type(), operand, cpu, accelerator);
       }
       node->replaceInput(i, cast);
     }
@@ -261,14 +261,14 @@ class Rewriter {
 
   // Where this pass puts the cast of an operand into the graph, in front of the operator.
   Value* cast_operand(Node* node, const c10::TypePtr& formal, Value* operand, Value* cpu,
-                      Value* other) {
+                      Value* accelerator) {
     static const c10::TypePtr tensor = c10::TensorType::get();
     static const c10::TypePtr optional = c10::OptionalType::ofTensor();
     static const c10::TypePtr list = c10::ListType::ofTensors();
     for (const auto& type : {tensor, list, optional}) {
       if (formal->isSubtypeOf(*optional) || formal->isSubtypeOf(*list)) {
         if (operand->type()->isSubtypeOf(*type) && !operand->mustBeNone()) {
-          return insert(node, ops::cast, named({operand, cpu, other}, accelerator_), type);
+          return insert(node, ops::cast, named({operand, cpu, accelerator}, accelerator_), type);
         }
       }
     }
@@ -312,7 +312,7 @@ class Rewriter {
   }
 
   // Puts the node into a subgraph that runs under the state's autocast.
-  void wrap(const Planned& plan) {
+  void dispatch(const Planned& plan) {
     Node* node = plan.node;
     std::unordered_set<Value*> made;
     std::vector<Value*> free;
@@ -374,8 +374,8 @@ class Rewriter {
   std::map<std::pair<DeviceType, std::optional<c10::ScalarType>>, Value*> dtypes_;
   std::map<std::pair<Graph*, Value*>, Value*> imports_;
   std::map<std::pair<Graph*, std::string>, Value*> constants_;  // by what is printed of them
-  std::map<Graph*, Node*> forks_;  // by subgraph: a task's thread has dtypes of its own, so those of
-                                   // the call are handed in
+  std::map<Graph*, Node*> forks_;  // by subgraph: a task's thread has dtypes of its own, so those
+                                   // of the call are handed in
 };
 
 }  // namespace

@@ -20,8 +20,8 @@ bool keep_addmm(Graph& graph) {
   constexpr size_t kBeta = 3;  // of aten::addmm, before alpha
   bool changed = false;
   for (Node* node : all_nodes(graph, aten::addmm)) {
-    if (node->inputs().size() != kBeta + 2 ||
-        !is_one(node->input(kBeta)) || !is_one(node->input(kBeta + 1))) {
+    if (node->inputs().size() != kBeta + 2 || !is_one(node->input(kBeta)) ||
+        !is_one(node->input(kBeta + 1))) {
       continue;
     }
     Graph* owner = node->owningGraph();

@@ -73,12 +73,12 @@ def parse(text: str, *tensors: torch.Tensor) -> torch._C.Graph:
 
 
 def check(
-    name: str, text: str, *tensors: torch.Tensor, entry: State = OFF, exported: bool = False
+    name: str, text: str, *tensors: torch.Tensor, entry: State = OFF, stock: bool = False
 ) -> torch._C.Graph:
     """The pass changes the graph, says so, and leaves what `text`'s CHECK lines say, if any."""
     graph = parse(text, *tensors)
     before = str(graph)
-    assert _C.run_pass(name, graph, entry, exported), "says that it changed nothing"
+    assert _C.run_pass(name, graph, entry, stock), "says that it changed nothing"
     assert str(graph) != before, "changed nothing"
     if "# CHECK" in text:
         check_ir(graph, text)
@@ -86,12 +86,12 @@ def check(
 
 
 def unchanged(
-    name: str, text: str, *tensors: torch.Tensor, entry: State = OFF, exported: bool = False
+    name: str, text: str, *tensors: torch.Tensor, entry: State = OFF, stock: bool = False
 ) -> None:
     """The pass leaves the graph as it is, and says so."""
     graph = parse(text, *tensors)
     before = str(graph)
-    assert not _C.run_pass(name, graph, entry, exported), "says that it changed something"
+    assert not _C.run_pass(name, graph, entry, stock), "says that it changed something"
     assert str(graph) == before
 
 

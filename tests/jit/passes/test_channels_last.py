@@ -55,7 +55,7 @@ def strides(tensor: Tensor) -> list[int]:
 
 def assert_as_before(text: str, tensors: tuple[Tensor, ...]) -> None:
     """The same values, up to the order of sums, with the same strides."""
-    changed = check("channels_last", text, *tensors, exported=True)
+    changed = check("channels_last", text, *tensors, stock=True)
     assert all(
         node.t("value").is_contiguous(memory_format=torch.channels_last)
         for node in changed.findAllNodes("prim::Constant")
@@ -108,7 +108,7 @@ def test_another_tensors_layout_would_be_the_results() -> None:
         SECOND,
         "return (%c)",
     )
-    check("channels_last", text, weight(), weight(), exported=True)
+    check("channels_last", text, weight(), weight(), stock=True)
 
 
 def test_one_channel() -> None:
@@ -116,7 +116,7 @@ def test_one_channel() -> None:
     text = case(SECOND.replace("%b", "%x"), "return (%c)")
     for channels, given in ((1, torch.randn(2, 1, 5, 5)), (1, torch.randn(2, 1, 1, 1))):
         kernel = weight(inputs=channels)
-        changed = check("channels_last", text, kernel, kernel, exported=True)
+        changed = check("channels_last", text, kernel, kernel, stock=True)
         before = parse(text, kernel, kernel)
         last = torch.randn(2, 5, 5, 1).permute(0, 3, 1, 2)
         for x in (given.bfloat16(), last.bfloat16(), last[:, :, :1, :1].bfloat16()):
@@ -131,7 +131,7 @@ def test_one_channel_or_pixel_leaves_in_the_layout_that_it_had() -> None:
     )
     for outputs in (1, 8):
         kernel = weight(outputs)
-        changed = check("channels_last", text, kernel, kernel, exported=True)
+        changed = check("channels_last", text, kernel, kernel, stock=True)
         before = parse(text, kernel, kernel)
         for x, _ in inputs():
             for actual, expected in zip(
@@ -191,4 +191,4 @@ def test_one_channel_or_pixel_leaves_in_the_layout_that_it_had() -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_left_alone(why: str, lines: tuple[str, ...], tensors: tuple[Tensor, ...]) -> None:
-    unchanged("channels_last", case(*lines), *tensors, exported=True)
+    unchanged("channels_last", case(*lines), *tensors, stock=True)

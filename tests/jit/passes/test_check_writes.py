@@ -59,7 +59,7 @@ def test_lost(after: str) -> None:
 )
 def test_kept(after: str, result: str) -> None:
     """PyTorch does not drop these, or nobody would see it; the numbers put in for counting go."""
-    unchanged("check_writes", LOOP.format(start="%x", after=after, result=result), exported=True)
+    unchanged("check_writes", LOOP.format(start="%x", after=after, result=result), stock=True)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_without_a_result_of_a_loop(body: str) -> None:
     unchanged(
         "check_writes",
         f"\ngraph(%x : Tensor, %n : int, %c : bool):\n  {body}\n  return (%n)\n",
-        exported=True,
+        stock=True,
     )
 
 

@@ -51,7 +51,7 @@ def test_definition_is_lowered() -> None:
 : [[Z:%[0-9]+]] : Tensor = jit_amp::cast(
 : aten::mm([[X]], [[Z]])
 -NOT: jit_amp::scoped"""
-    check("decompose", case("aten::inner(%x, %z)", checks), exported=True)
+    check("decompose", case("aten::inner(%x, %z)", checks), stock=True)
 
 
 def test_the_dtype_is_the_scopes() -> None:
@@ -66,14 +66,14 @@ def test_the_dtype_is_the_scopes() -> None:
         "  %bf : int = jit_amp::deferred[value=15]()\n", ""
     )
     text = text.replace("  %plain : int = prim::Constant[value=15]()\n", "")
-    check("decompose", text, exported=True)
+    check("decompose", text, stock=True)
 
 
 def test_definition_in_terms_of_composites() -> None:
     """What a definition leaves opaque is looked at again."""
     checks = "-NOT: jit_amp::scoped\n: jit_amp::cast\n: aten::\n-NOT: aten::chain_matmul"
     text = case("aten::matrix_power(%x, %three)", checks)
-    check("decompose", text, exported=True)
+    check("decompose", text, stock=True)
 
 
 def test_in_a_branch() -> None:

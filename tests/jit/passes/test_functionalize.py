@@ -85,7 +85,7 @@ def server_case(*lines: str) -> str:
 
 
 def assert_as_before(text: str) -> None:
-    changed, before = check("functionalize", text, exported=True), parse(text)
+    changed, before = check("functionalize", text, stock=True), parse(text)
     x, z = torch.randn(2, 3), torch.randn(2, 3)
     for ours, theirs in zip(values_of(changed, x, z), values_of(before, x, z), strict=True):
         assert torch.equal(ours, theirs)
@@ -153,4 +153,4 @@ def test_a_list_with_what_an_activation_wrote() -> None:
     ],
 )
 def test_left_alone_for_servers(lines: tuple[str, ...]) -> None:
-    unchanged("functionalize", server_case(*lines), exported=True)
+    unchanged("functionalize", server_case(*lines), stock=True)

@@ -57,7 +57,7 @@ def given(n: int, dtype: torch.dtype = torch.bfloat16) -> list[torch.Tensor]:
 def test_fused(lines: tuple[str, ...], n: int) -> None:
     """As before for few queries, where the processor computes in the dtype."""
     text = case("# CHECK: aten::scaled_dot_product_attention", "# CHECK: aten::softmax", *lines)
-    graph = check("fuse_attention", text, exported=True)
+    graph = check("fuse_attention", text, stock=True)
     actual, before = (values_of(g, *given(n))[0] for g in (graph, parse(text)))
     exact = values_of(parse(text), *given(n, torch.float64))[0]
     assert (actual.dtype, actual.stride()) == (before.dtype, before.stride())
@@ -77,7 +77,7 @@ def test_fused(lines: tuple[str, ...], n: int) -> None:
     ids=["scores", "probabilities", "scores before", "a product"],
 )
 def test_left_alone(lines: tuple[str, ...]) -> None:
-    unchanged("fuse_attention", case(*lines), exported=True)
+    unchanged("fuse_attention", case(*lines), stock=True)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_left_alone(lines: tuple[str, ...]) -> None:
 )
 def test_dtypes_and_devices_that_are_left_alone(dtype: str, mask: str) -> None:
     lines = (*SCORES, "%z : Tensor = aten::add(%s, %m, %1)", *SUM)
-    unchanged("fuse_attention", case(*lines, dtype=dtype, mask=mask), exported=True)
+    unchanged("fuse_attention", case(*lines, dtype=dtype, mask=mask), stock=True)
 
 
 @pytest.mark.parametrize("written", ["v", "m", "q"])
@@ -105,7 +105,7 @@ def test_a_write_between(written: str) -> None:
         f"%w : Tensor = aten::relu_(%{written})",
         *SUM[1:],
     )
-    unchanged("fuse_attention", case(*lines), exported=True)
+    unchanged("fuse_attention", case(*lines), stock=True)
 
 
 def test_a_write_to_something_else() -> None:
@@ -118,7 +118,7 @@ def test_a_write_to_something_else() -> None:
         SUM[1],
         "return (%o, %w)",
     )
-    graph = check("fuse_attention", case(*lines), exported=True)
+    graph = check("fuse_attention", case(*lines), stock=True)
     assert "aten::scaled_dot_product_attention" in operators(graph)
 
 
@@ -135,7 +135,7 @@ def test_each_side_of_a_branch_alone() -> None:
         "    -> (%v)",
         "return (%o)",
     )
-    unchanged("fuse_attention", case(*lines), exported=True)
+    unchanged("fuse_attention", case(*lines), stock=True)
 
 
 def test_phones_have_none_of_it() -> None:

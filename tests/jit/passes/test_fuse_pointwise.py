@@ -53,7 +53,7 @@ def test_fused(layer: str, weight: Tensor, shape: tuple[int, ...], activation: s
         f"%z : Tensor = {activation}",
         "return (%z)",
     )
-    graph, before = check("fuse_pointwise", text, weight, exported=True), parse(text, weight)
+    graph, before = check("fuse_pointwise", text, weight, stock=True), parse(text, weight)
     x = torch.randn(shape).bfloat16()
     for given in (x, x[:0], x[0]):
         actual, expected = (values_of(g, given.clone())[0] for g in (graph, before))
@@ -67,7 +67,7 @@ def test_a_constant_that_stands_after_the_layer() -> None:
         "%z : Tensor = aten::leaky_relu(%y, %late)",
         "return (%z)",
     )
-    graph, x = check("fuse_pointwise", text, matrix(), exported=True), torch.randn(3, 64).bfloat16()
+    graph, x = check("fuse_pointwise", text, matrix(), stock=True), torch.randn(3, 64).bfloat16()
     graph.lint()
     for given in (x, x[:0]):
         actual, expected = (values_of(g, given)[0] for g in (graph, parse(text, matrix())))
@@ -88,7 +88,7 @@ def test_a_silu_that_is_not_fused_takes_an_alias(
 ) -> None:
     """oneDNN's fusion would make a product of one that takes a layer's result itself."""
     text = case(layer, f"%z : Tensor = aten::{activation}(%y)", "return (%z)")
-    graph = check("fuse_pointwise", text, weight, exported=True)
+    graph = check("fuse_pointwise", text, weight, stock=True)
     assert ("aten::alias" in str(graph)) == takes_alias
 
 
@@ -100,7 +100,7 @@ def test_an_activation_of_what_has_another_user_stays() -> None:
         "%z : Tensor = aten::relu(%y)",
         "return (%y, %z)",
     )
-    check("fuse_pointwise", text, matrix(), exported=True)
+    check("fuse_pointwise", text, matrix(), stock=True)
 
 
 def test_a_number_that_is_not_known_stays() -> None:
@@ -111,7 +111,7 @@ def test_a_number_that_is_not_known_stays() -> None:
         "%z : Tensor = aten::leaky_relu(%y, %s)",
         "return (%z)",
     )
-    graph = check("fuse_pointwise", text, matrix(), exported=True)
+    graph = check("fuse_pointwise", text, matrix(), stock=True)
     assert str(graph).count("aten::leaky_relu") == 1
 
 
@@ -142,7 +142,7 @@ def square() -> Tensor:
 )
 def test_additions(lines: tuple[str, ...]) -> None:
     text = added("# CHECK: _convolution_pointwise", SAME, *lines, "return (%z)")
-    graph, before = check("fuse_pointwise", text, square(), exported=True), parse(text, square())
+    graph, before = check("fuse_pointwise", text, square(), stock=True), parse(text, square())
     assert '"add"' in str(graph)
     x, other = torch.randn(2, 8, 5, 5).bfloat16(), torch.randn(2, 8, 5, 5).bfloat16()
     for given in ((x, other), (x[:0], other[:0]), (x[0], other[0]), (x, other[:1, :1])):
@@ -176,7 +176,7 @@ def test_additions(lines: tuple[str, ...]) -> None:
 )
 def test_no_additions(lines: tuple[str, ...]) -> None:
     text = added("# CHECK: aten::add", *lines, "return (%z)")
-    graph = check("fuse_pointwise", text, square(), exported=True)
+    graph = check("fuse_pointwise", text, square(), stock=True)
     assert '"add"' not in str(graph)
 
 
@@ -187,7 +187,7 @@ def test_an_addition_of_two_convolutions_is_in_one_of_them() -> None:
         "%z : Tensor = aten::add(%y, %v, %1)",
         "return (%z)",
     )
-    graph = check("fuse_pointwise", text, square(), exported=True)
+    graph = check("fuse_pointwise", text, square(), stock=True)
     assert str(graph).count('"add"') == 1
     x = torch.randn(2, 8, 5, 5).bfloat16()
     actual, expected = (values_of(g, x)[0] for g in (graph, parse(text, square())))
@@ -206,7 +206,7 @@ def test_an_addition_of_two_convolutions_is_in_one_of_them() -> None:
 )
 def test_left_alone(layer: str, weight: Tensor) -> None:
     text = case(layer, "%z : Tensor = aten::relu(%y)", "return (%z)")
-    unchanged("fuse_pointwise", text, weight, exported=True)
+    unchanged("fuse_pointwise", text, weight, stock=True)
 
 
 def test_phones_have_none_of_it() -> None:

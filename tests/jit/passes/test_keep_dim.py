@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from . import ir
 from .ir import TENSOR, check, unchanged
 
 
@@ -88,10 +87,3 @@ def test_through_convolutions() -> None:
     graph = check("keep_dim", text.replace("%n ", again, 1), torch.ones(1, 1, 3, 3))
     run = torch._C._create_function_from_graph("case", graph)
     assert [run(torch.ones(1, 4, 4)) for _ in range(3)] == [3, 3, 3]
-
-
-def test_why_it_is_there() -> None:
-    """When this fails, PyTorch has mended it."""
-    graph = ir.parse(case(), torch.ones(1, 1, 3, 3))
-    run = torch._C._create_function_from_graph("case", graph)
-    assert [run(torch.ones(1, 4, 4)) for _ in range(3)][-1] == 4

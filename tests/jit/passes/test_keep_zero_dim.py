@@ -106,10 +106,3 @@ def test_what_the_executor_leaves(call: str) -> None:
 def test_with_dimensions() -> None:
     """The executor leaves these."""
     unchanged("keep_zero_dim", case("aten::mul(%x, %c)"), torch.rand(1))
-
-
-def test_why_it_is_there() -> None:
-    """When this fails, PyTorch has mended it."""
-    graph = ir.parse(case("aten::mul(%x, %c)"), torch.tensor(0.5))
-    run = torch._C._create_function_from_graph("case", graph)
-    assert run(torch.ones((), dtype=torch.bfloat16)).dtype == torch.bfloat16

@@ -175,12 +175,12 @@ with graph(%x : Tensor):
     )
 
 
-def test_exported() -> None:
+def test_stock() -> None:
     """The target is one that PyTorch's passes cannot fold: legalize decides."""
     checks = """\
 : [[D:%[0-9]+]] : int = jit_amp::deferred[value=15]()
 : jit_amp::cast(%x, [[D]],"""
-    check("lower", call("aten::mm(%x, %x)", checks), entry=CPU, exported=True)
+    check("lower", call("aten::mm(%x, %x)", checks), entry=CPU, stock=True)
 
 
 def test_opaque() -> None:
@@ -266,8 +266,8 @@ def test_untouched(what: str, entry: State) -> None:
     unchanged("lower", call(what), entry=entry)
 
 
-@pytest.mark.parametrize("exported", [False, True])
-def test_no_cast_of_what_has_no_tensor(exported: bool) -> None:
+@pytest.mark.parametrize("stock", [False, True])
+def test_no_cast_of_what_has_no_tensor(stock: bool) -> None:
     """Arithmetic of numbers and containers of tensors is the language's own."""
     text = """
     graph(%x : Tensor, %n : int):
@@ -276,7 +276,7 @@ def test_no_cast_of_what_has_no_tensor(exported: bool) -> None:
       %t : (Tensor[], int) = prim::TupleConstruct(%l, %m)
       return (%t)
     """
-    unchanged("lower", text, entry=BOTH, exported=exported)
+    unchanged("lower", text, entry=BOTH, stock=stock)
 
 
 def test_in_place_form_of_a_listed_operator() -> None:

@@ -10,9 +10,9 @@ from jit_amp import _C
 from . import ir
 
 PHASES = ["source", "inlined", "flat", "lowered", "runnable"]
-PHASES += ["exported", "decided", "legalized", "stock"]
+PHASES += ["freezable", "decided", "legalized", "stock"]
 MARKED = ["flat", "lowered", "decided", "legalized"]
-LOWERED = ["lowered", "runnable", "exported", "decided"]
+LOWERED = ["lowered", "runnable", "freezable", "decided"]
 
 # An operator of the dialect, and the phases that may have it.
 DIALECT = {

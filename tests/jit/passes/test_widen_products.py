@@ -66,7 +66,7 @@ def test_widened(
     lines: tuple[str, ...], shape: tuple[int, ...], given: tuple[int, ...], dtype: torch.dtype
 ) -> None:
     text, w = case(*lines, "return (%y)"), weight(*shape, dtype=dtype)
-    graph, before = check("widen_products", text, w, exported=True), parse(text, w)
+    graph, before = check("widen_products", text, w, stock=True), parse(text, w)
     question = "bf16" if dtype == torch.bfloat16 else "fp16"
     assert f"mkldnn::_is_mkldnn_{question}_supported" in operators(graph)
     x = torch.randn(given).to(dtype)
@@ -92,7 +92,7 @@ def test_lstm() -> None:
         "return (%a, %b, %c)",
     )
     text = case(*lines).replace("graph(%x : Tensor)", "graph(%x : Tensor, %h : Tensor)")
-    graph = check("widen_products", text, weight(32, 8), exported=True)
+    graph = check("widen_products", text, weight(32, 8), stock=True)
     x, h = torch.randn(5, 2, 8).bfloat16(), torch.zeros(1, 2, 8).bfloat16()
     wide = values_of(emulating(graph), x, h)
     eager = values_of(parse(text, weight(32, 8)), x, h)
@@ -114,7 +114,7 @@ def test_a_list_that_is_filled_later_is_left() -> None:
         "return (%a, %b, %c)",
     )
     text = case(*lines).replace("graph(%x : Tensor)", "graph(%x : Tensor, %h : Tensor)")
-    unchanged("widen_products", text, weight(32, 8), exported=True)
+    unchanged("widen_products", text, weight(32, 8), stock=True)
 
 
 def test_an_einsum_that_promotes_its_operands_is_left() -> None:
@@ -126,7 +126,7 @@ def test_an_einsum_that_promotes_its_operands_is_left() -> None:
         "return (%y)",
     )
     w = weight(64, 64)
-    graph = emulating(check("widen_products", text, w, exported=True))
+    graph = emulating(check("widen_products", text, w, stock=True))
     for x in (torch.randn(64, 64), torch.randn(64, 64).bfloat16()):
         (ours,), (eagers,) = values_of(graph, x), values_of(parse(text, w), x)
         assert ours.dtype == eagers.dtype
@@ -142,7 +142,7 @@ def test_what_is_not_of_the_dtype_is_as_it_was() -> None:
         "%y : Tensor = aten::matmul(%x, %x)",
         "return (%y)",
     )
-    graph = emulating(check("widen_products", text, weight(2), exported=True))
+    graph = emulating(check("widen_products", text, weight(2), stock=True))
     for x in (torch.randn(64, 64), torch.randn(64, 64).double(), torch.arange(9).view(3, 3)):
         assert torch.equal(values_of(graph, x)[0], x @ x)
     x = torch.randn(64, 64).bfloat16()
@@ -167,7 +167,7 @@ def test_what_is_not_of_the_dtype_is_as_it_was() -> None:
     ids=["small", "float32", "a sum", "a view"],
 )
 def test_left_alone(lines: tuple[str, ...], w: Tensor) -> None:
-    unchanged("widen_products", case(*lines, "return (%y)"), w, exported=True)
+    unchanged("widen_products", case(*lines, "return (%y)"), w, stock=True)
 
 
 def test_phones_have_none_of_it() -> None:

@@ -1,7 +1,8 @@
 """What PyTorch's own passes get wrong, shown with PyTorch alone.
 
-A canary for each pass in csrc/passes/quirks. One that fails says that the installed PyTorch does
-not need that pass any more: it can go once no supported release does.
+A canary for each pass in csrc/passes/quirks, and for what is mended elsewhere because it changes
+what a program means. One that fails says that the installed PyTorch does not need that code any
+more: it can go once no supported release does.
 """
 
 from __future__ import annotations
@@ -156,6 +157,42 @@ def tell_aliases() -> bool:
     return not torch.equal(torch.jit.script(loses_a_write)(torch.ones(2)), torch.full((2,), 2.0))
 
 
+def adds_a_wider_one(x: Tensor, weight: Tensor, y: Tensor) -> Tensor:
+    return x.mm(weight) + y
+
+
+def promote_operands() -> bool:
+    """The executor's derivative of a sum hands its gradient on in the dtype of the sum."""
+    x = torch.rand(3, 3, dtype=BF16, requires_grad=True)
+    given = (x, torch.rand(3, 3, dtype=BF16), torch.rand(3, 3))
+    adds_a_wider_one(*given).sum().backward()
+    scripted = torch.jit.script(adds_a_wider_one)
+    try:
+        for _ in range(3):
+            scripted(*given).sum().backward()
+    except RuntimeError as error:
+        return "to have the same dtype" in str(error)
+    return False
+
+
+class HasDevices(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.devices = [torch.device("cpu")]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.to(self.devices[0])
+
+
+def write_devices() -> bool:
+    """Freezing cannot look into a list of devices."""
+    try:
+        frozen(HasDevices())
+    except (RuntimeError, TypeError) as error:
+        return "Cannot inspect value of type Device" in str(error)
+    return False
+
+
 def write_numbers() -> bool:
     """A file does not say that a constant of a trace is a number."""
     i, file = torch.arange(3), io.BytesIO()
@@ -248,6 +285,58 @@ def own_callstacks() -> bool:
         return done.returncode < 0
 
 
+def squares_in_place(x: Tensor) -> Tensor:
+    x **= 2
+    return x
+
+
+def write_operators() -> bool:
+    """The compiler makes a new tensor of it."""
+    x = torch.full((2,), 3.0)
+    torch.jit.script(squares_in_place)(x)
+    return torch.equal(x, torch.full((2,), 3.0))
+
+
+def gives_what_it_got(x: Tensor, times: int) -> Tensor:
+    y = x
+    for _ in range(times):
+        y = y * 2
+    y += 1
+    return x * 1
+
+
+def loops() -> bool:
+    """AliasDb does not know that a loop which runs no times gives what went in."""
+    x = torch.jit.script(gives_what_it_got)(torch.ones(2), 0)
+    return torch.equal(x, torch.ones(2))
+
+
+class Normalizes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean, self.var, self.bias = torch.zeros(3), torch.ones(3), torch.zeros(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.batch_norm(x, self.mean, self.var, None, self.bias, True)
+
+
+def keep_state() -> bool:
+    """Freezing makes constants of what a norm writes to, and a file holds equal ones once."""
+    x, file = torch.rand(4, 3) + 5, io.BytesIO()
+    torch.jit.save(frozen(Normalizes()), file)
+    file.seek(0)
+    loaded = torch.jit.load(file)
+    first: Tensor = loaded(x)
+    return not torch.allclose(loaded(x), first)
+
+
+def name_convolutions() -> bool:
+    """The tracer records what `conv2d` calls, an operator with another policy."""
+    x, weight = torch.rand(1, 1, 3, 3), torch.rand(1, 1, 1, 1)
+    graph = torch.jit.trace(lambda x: F.conv2d(x, weight), (x,)).graph
+    return "aten::_convolution" in str(graph) and "aten::conv2d" not in str(graph)
+
+
 CANARIES: dict[str, Callable[[], bool]] = {
     each.__name__: each
     for each in (
@@ -259,17 +348,34 @@ CANARIES: dict[str, Callable[[], bool]] = {
         keep_in_place,
         keep_zero_dim,
         own_callstacks,
+        promote_operands,
         round_products,
         tell_aliases,
+        write_devices,
         write_numbers,
         write_strides,
     )
 }
 
 
+# What is mended by passes that give a program its meaning, or by an analysis.
+ELSEWHERE: dict[str, Callable[[], bool]] = {
+    "csrc/core/loops": loops,
+    "csrc/passes/freeze/keep_state": keep_state,
+    "csrc/passes/source/name_convolutions": name_convolutions,
+    "csrc/passes/source/write_operators": write_operators,
+}
+
+
 @pytest.mark.parametrize("name", sorted(CANARIES))
 def test_pytorch_needs_it(name: str) -> None:
     assert CANARIES[name](), f"PyTorch {torch.__version__} does not need csrc/passes/quirks/{name}"
+
+
+@pytest.mark.parametrize("name", sorted(ELSEWHERE))
+def test_pytorch_needs_what_is_elsewhere(name: str) -> None:
+    assert (ROOT / f"{name}.cpp").exists()
+    assert ELSEWHERE[name](), f"PyTorch {torch.__version__} does not need {name}"
 
 
 def test_each_has_a_canary_and_a_row() -> None:

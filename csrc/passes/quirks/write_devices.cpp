@@ -1,4 +1,4 @@
-#include "passes/export/write_devices.h"
+#include "passes/quirks/write_devices.h"
 
 #include <algorithm>
 

@@ -1,12 +1,13 @@
 // decompose: opaque composites, in terms of operators that have a policy.
 //
 // A composite operator has no autocast kernel of its own, but what it calls has. In process the
-// dispatcher sees to that (`jit_amp::scoped`); an exported graph has to hold the result. Where the
-// composite has a definition (core/definitions.h; analysis/defined.h chooses it), the definition is
-// lowered under the scope's state and put in its place. What is left opaque, legalize refuses.
+// dispatcher sees to that (`jit_amp::scoped`); a graph of stock operators has to hold the result.
+// Where the composite has a definition (core/definitions.h; analysis/defined.h chooses it), the
+// definition is lowered under the scope's state and put in its place. What is left opaque, legalize
+// refuses.
 //
 // Works on a frozen graph, where weights are constants. Must run after: lower (as
-// Product::exported). Must run before: facts, legalize.
+// Product::stock). Must run before: facts, legalize.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

@@ -1,4 +1,4 @@
-#include "passes/export/promote_operands.h"
+#include "passes/quirks/promote_operands.h"
 
 #include <torch/csrc/jit/ir/constants.h>
 

@@ -6,7 +6,7 @@
 // facts take for granted. Only the marks of loops are left of the dialect.
 //
 // An opaque node (`jit_amp::scoped`) that the facts do not free of its scope is refused with an
-// AutocastError at its line. Must run after: lower (as Product::exported), answer_questions.
+// AutocastError at its line. Must run after: lower (as Product::stock), answer_questions.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

@@ -1,4 +1,4 @@
-#include "passes/export/answer_questions.h"
+#include "passes/freeze/answer_questions.h"
 
 #include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/passes/peephole.h>

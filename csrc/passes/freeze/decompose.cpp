@@ -1,4 +1,4 @@
-#include "passes/export/decompose.h"
+#include "passes/freeze/decompose.h"
 
 #include <torch/csrc/jit/ir/constants.h>
 
@@ -54,7 +54,7 @@ Value* lower_dtype(Graph& graph, const State& state, c10::DeviceType device) {
 
 Value* lowered(Value* value, const State& state) {
   Graph& graph = *value->owningGraph();
-  const auto accelerator = accelerator_of({}, state, Product::exported);
+  const auto accelerator = accelerator_of({}, state, Product::stock);
   std::vector<Value*> operands{value, lower_dtype(graph, state, at::kCPU),
                                lower_dtype(graph, state, accelerator)};
   if (accelerator != at::kCUDA) {
@@ -85,7 +85,7 @@ void define(Node* node, const State& state, const std::string& source, const std
       scopes.state.erase(inner);
     }
   }
-  lower(body, scopes, state, Product::exported);
+  lower(body, scopes, state, Product::stock);
   share_casts(body);
   unmark_loops(*body);
   node->removeAllInputs();

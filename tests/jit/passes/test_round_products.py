@@ -14,8 +14,8 @@ from torch import Tensor, nn
 import jit_amp
 from jit_amp import _C
 
-from ..passes.ir import operators
 from ..support import AMBIENTS, assert_same
+from .ir import operators
 
 
 class Scaled(nn.Module):

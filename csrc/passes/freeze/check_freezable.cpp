@@ -1,4 +1,4 @@
-#include "passes/export/check_freezable.h"
+#include "passes/freeze/check_freezable.h"
 
 #include "core/error.h"
 #include "core/graphs.h"

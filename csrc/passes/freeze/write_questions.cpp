@@ -1,4 +1,4 @@
-#include "passes/export/write_questions.h"
+#include "passes/freeze/write_questions.h"
 
 #include <torch/csrc/jit/ir/constants.h>
 

@@ -1,4 +1,4 @@
-#include "passes/export/merge_branches.h"
+#include "passes/freeze/merge_branches.h"
 
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>

@@ -1,4 +1,4 @@
-#include "passes/export/own_constants.h"
+#include "passes/freeze/own_constants.h"
 
 #include <ATen/ATen.h>
 #include <unordered_map>

@@ -1,4 +1,4 @@
-#include "passes/export/fold_weights.h"
+#include "passes/freeze/fold_weights.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/constants.h>

@@ -1,4 +1,4 @@
-#include "passes/export/legalize.h"
+#include "passes/freeze/legalize.h"
 
 #include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/constants.h>
@@ -16,7 +16,7 @@
 #include "core/dialect.h"
 #include "core/error.h"
 #include "core/graphs.h"
-#include "passes/export/answer_questions.h"
+#include "passes/freeze/answer_questions.h"
 
 namespace jit_amp {
 namespace {

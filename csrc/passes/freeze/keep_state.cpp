@@ -1,4 +1,4 @@
-#include "passes/export/keep_state.h"
+#include "passes/freeze/keep_state.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/constants.h>

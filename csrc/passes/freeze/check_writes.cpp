@@ -1,4 +1,4 @@
-#include "passes/export/check_writes.h"
+#include "passes/freeze/check_writes.h"
 
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 

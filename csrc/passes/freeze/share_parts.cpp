@@ -1,4 +1,4 @@
-#include "passes/export/share_parts.h"
+#include "passes/freeze/share_parts.h"
 
 #include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/constants.h>

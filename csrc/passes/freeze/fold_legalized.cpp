@@ -1,4 +1,4 @@
-#include "passes/export/fold_legalized.h"
+#include "passes/freeze/fold_legalized.h"
 
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/constant_pooling.h>
