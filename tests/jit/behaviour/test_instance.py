@@ -711,6 +711,37 @@ More: jit-amp errors JA116, or docs/errors.md#ja116""",
     )
 
 
+def flip(self, given: tuple[Tensor]) -> None:
+    self.flag = not self.flag
+
+
+def switched_by_a_hook() -> Switched:
+    module = Switched()
+    module.register_forward_pre_hook(flip)
+    return module
+
+
+class HoldsOneWithAHook(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.switched = switched_by_a_hook()
+
+    def forward(self, x: Tensor):
+        return self.switched(x)
+
+
+def test_an_attribute_that_a_hook_of_a_submodule_assigns_is_refused() -> None:
+    """It runs within the call."""
+    assert "rests on `self.switched.flag`, which the module's own" in refusal(HoldsOneWithAHook())
+
+
+def test_an_attribute_that_a_hook_of_the_module_itself_assigns_is_read_after_it() -> None:
+    """Python runs it before the call."""
+    scripted, eager = jit_amp.script(switched_by_a_hook()), switched_by_a_hook()
+    for _ in range(4):
+        assert_same(scripted(X), eager(X), "a call")
+
+
 class AssignedInAFork(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -28,6 +28,10 @@ def written(x: Tensor):
     return x.mul_(2.0)
 
 
+def detached(x: Tensor):
+    return x.detach() * 2
+
+
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -105,6 +109,7 @@ TAILS = {
     "not dropped": "c = x * 2\nd = F.dropout(c, 0.0, True).relu_()\nreturn c, self.first(d)",
     "leaky at random": "return F.rrelu_(self.third(b))",
     "transposed": "return self.fifth(b), torch.stack([b, a], 2)",
+    "detached in a task": "c = torch.jit.fork(detached, b)\nreturn torch.jit.wait(c), b.relu()",
     "in a task": "c = torch.jit.fork(written, b[:, :2])\nreturn torch.jit.wait(c), b.relu()",
 }
 FORMS = ["portable", "server"]

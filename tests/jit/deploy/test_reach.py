@@ -96,3 +96,20 @@ def test_the_report_is_printed() -> None:
     for device in ("cpu", "cuda"):
         assert f"{device}: {len(policy.reach(device))} overloads, torch {torch.__version__}" in text
     assert "refused" in text and "no call of it was observed" in text
+
+
+def test_all_that_is_known_of_an_operator_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert policy.main(["aten::layer_norm"]) == 0
+    text = capsys.readouterr().out
+    for line in (
+        "cpu       fp32, by autocast's list",
+        "cuda      fp32, by autocast's list",
+        "calls     on CPU nothing, on CUDA cast (counts where no list has it)",
+        "results   dtypes =0, dimensions =0 (csrc/analysis/traits.h)",
+    ):
+        assert line in text
+    assert policy.main(["aten::cat"]) == 0
+    assert "traits: group none, memory fresh, strides kept" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        policy.main(["aten::no_such_operator"])
+    assert "TorchScript has no operator 'aten::no_such_operator'" in capsys.readouterr().err

@@ -113,6 +113,27 @@ with graph(%x : Tensor):
     )
 
 
+def test_a_task_that_waits() -> None:
+    """It stays one of PyTorch's executor, which would round an `addmm` twice."""
+    check(
+        "for_interpreter",
+        """
+graph(%f : Future(Tensor), %w : Tensor):
+  # CHECK: prim::fork_0 = graph
+  # CHECK: [[BETA:%[0-9]+]] : int = aten::Int
+  # CHECK-NEXT: aten::addmm({{.*}}, [[BETA]], %{{.*}})
+  %g : Future(Tensor) = prim::fork(%f, %w)
+  %r : Tensor = aten::wait(%g)
+  return (%r)
+with graph(%f : Future(Tensor), %w : Tensor):
+  %one : int = prim::Constant[value=1]()
+  %y : Tensor = aten::wait(%f)
+  %z : Tensor = aten::addmm(%y, %y, %w, %one, %one)
+  return (%z)
+""",
+    )
+
+
 NESTED = """
 graph(%f : Future(Tensor)):
   %g : Future(Tensor) = prim::fork(%f)

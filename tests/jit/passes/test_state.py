@@ -148,6 +148,30 @@ def test_what_tasks_and_norms_write_is_state(cls: Any, is_saved: bool) -> None:
             assert_same(frozen(x), module(x), f"call {call}")
 
 
+class StatisticsInATask(nn.Module):
+    """The norm of a task is in training, and the module is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.linear(x)
+        task = torch.jit.fork(self.norm, y.float())
+        return torch.jit.wait(task), self.norm.running_mean * 1
+
+
+def test_what_a_norm_in_a_task_writes_is_state() -> None:
+    module = StatisticsInATask().eval().requires_grad_(False)
+    module.norm.train()
+    frozen = jit_amp.freeze(copy.deepcopy(module), optimize_numerics=False)
+    for call in range(4):
+        x = torch.rand(3, 4)
+        with torch.no_grad():
+            assert_same(frozen(x), module(x), f"call {call}")
+
+
 class TrainingAsked(Domains):
     """Whether statistics move is an argument, and depends on values."""
 
