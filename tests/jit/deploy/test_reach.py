@@ -102,10 +102,10 @@ def test_all_that_is_known_of_an_operator_is_printed(capsys: pytest.CaptureFixtu
     assert policy.main(["aten::layer_norm"]) == 0
     text = capsys.readouterr().out
     for line in (
-        "cpu       fp32, by autocast's list",
+        "cpu       in no list: untouched",
         "cuda      fp32, by autocast's list",
         "calls     on CPU nothing, on CUDA cast (counts where no list has it)",
-        "results   dtypes =0, dimensions =0 (csrc/analysis/traits.h)",
+        "results   dtypes =0, dimensions some (csrc/analysis/traits.h)",
     ):
         assert line in text
     assert policy.main(["aten::cat"]) == 0
