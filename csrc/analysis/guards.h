@@ -3,6 +3,8 @@
 // Of a tensor its dtype, its device, and whether it has dimensions; of a tuple, list or dictionary
 // its parts (abstract_value.h). A list has elements or none, and all are alike; a dictionary has
 // the keys that it has. Where several examples differ, nothing is known.
+//
+// An analysis; legalize puts the check into the graph.
 #pragma once
 
 #include <ATen/core/ivalue.h>

@@ -3,6 +3,8 @@
 // Looks at source graphs, and through calls of functions, of methods and of objects' methods.
 // Behind an interface of classes may be any class that there is; a module behind an interface is
 // found as a module of its own.
+//
+// An analysis: the graphs do not change.
 #pragma once
 
 #include <torch/csrc/jit/api/function_impl.h>

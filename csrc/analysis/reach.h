@@ -1,5 +1,5 @@
 // reach: what freezing does with an operator in a scope, for the report of
-// `python -m jit_amp.policy --reach`.
+// `python -m jit_amp.policy --reach`. It asks the plan, and changes nothing.
 #pragma once
 
 #include <string>

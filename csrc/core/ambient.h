@@ -1,4 +1,5 @@
-// The dispatcher's autocast state, set and restored as torch.autocast does.
+// ambient: this thread's autocast state in PyTorch's dispatcher, set and restored as torch.autocast
+// does. Who enters or suspends it here leaves it as it was, also where an exception is thrown.
 #pragma once
 
 #include <ATen/autocast_mode.h>

@@ -1,4 +1,4 @@
-// Copies of what a run may write to: whoever runs a user's program to look at it leaves the user's
+// copies: copies of what a run may write to: whoever runs a user's program to look at it leaves the user's
 // tensors, lists and objects as they are.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Helpers that passes share: for walks over a graph, for `jit_amp::scoped` nodes, and for
+// graphs: helpers that passes share, for walks over a graph, for `jit_amp::scoped` nodes, and for
 // definitions in TorchScript.
 #pragma once
 

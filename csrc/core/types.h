@@ -1,4 +1,4 @@
-// What a TorchScript type says of the values that have it.
+// types: what a TorchScript type says of the values that have it.
 #pragma once
 
 #include <ATen/core/jit_type.h>
