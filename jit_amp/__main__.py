@@ -696,6 +696,12 @@ def run_lower(given: argparse.Namespace) -> int:
 
 
 def run_policy(given: argparse.Namespace) -> int:
+    if given.operator is not None:
+        known = policy.known_of(given.operator)
+        if given.json:
+            _print(given, as_json(known))
+            return 0
+        return policy.main([given.operator])
     if given.json:
         told = policy.reach if given.reach else policy.table
         _print(given, as_json({device: told(device) for device in get_args(policy.DeviceType)}))
@@ -874,6 +880,7 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     made = command("policy", run_policy, "autocast's tables beside the installed torch")
+    made.add_argument("operator", nargs="?", help="all that is known of it, such as aten::cat")
     made.add_argument("--reach", action="store_true", help="what freezing can do with operators")
 
     command("env", run_env, "versions, processor and settings, for a bug report")

@@ -212,36 +212,64 @@ def _print_reach() -> int:
     return 0
 
 
-def _print_operator(op: str) -> None:
-    """All that is known of an operator, from each table: csrc/analysis/policy.h and traits.h."""
-    schemas = torch._C._jit_get_schemas_for_operator(op.partition(".")[0])
-    names = {f"{s.name}.{s.overload_name}" if s.overload_name else s.name: s for s in schemas}
-    found = {name: s for name, s in names.items() if op in (name, s.name)}
-    if not found:
-        raise ValueError(f"TorchScript has no operator {op!r}; write it as 'aten::cat'")
-    reached = {device: reach(device) for device in _KEYS}
-    for name, schema in sorted(found.items()):
-        print(schema)
-        for device in _KEYS:
-            listed = table(device).get(name)
-            freezing = reached[device].get(name, "unknown")
-            said = f"{listed}, by autocast's list" if listed else f"in no list: {freezing}"
-            print(f"  {device:9} {said}")
-        observed = _C.observed_row(name)
-        if observed is None:
-            print("  observed  nothing: csrc/analysis/observed.inc has no row")
-            continue
-        on_cpu, on_cuda, dtypes, dims = observed
-        print(f"  calls     on CPU {on_cpu}, on CUDA {on_cuda} (counts where no list has it)")
-        print(f"  results   dtypes {dtypes}, dimensions {dims} (csrc/analysis/traits.h)")
+def known_of(op: str) -> dict[str, dict[str, str]]:
+    """Returns all that is known of an operator, from each of the tables.
+
+    Args:
+        op: ``"aten::cat"`` for all its overloads, or ``"aten::sum.dim_IntList"``.
+
+    Returns:
+        dict[str, dict[str, str]]: by the schema of each overload: by device, its policy or, where
+            autocast has it in no list, what freezing does; ``"calls"``, what it was seen to call
+            inside; ``"results"``, the rules of their dtypes and dimensions; ``"traits"``, what
+            passes know besides. The words of the last three are those of
+            ``csrc/analysis/traits.h``.
+
+    Raises:
+        ValueError: TorchScript has no such operator.
+    """
+    _check_op(op)
     name = op.partition(".")[0]
-    for row in _C.operator_traits():
-        if name in (row[0], f"aten::{row[0]}"):
-            group, memory, strides, fused, profiled = row[1:]
-            print(
-                f"traits: group {group}, memory {memory}, strides {strides}, "
-                f"fused {fused or 'no'}, profiled {'yes' if profiled else 'no'}"
+    found: dict[str, dict[str, str]] = {}
+    reached = {device: reach(device) for device in _KEYS}
+    for schema in torch._C._jit_get_schemas_for_operator(name):
+        overload = f"{name}.{schema.overload_name}".rstrip(".")
+        if op not in (name, overload):
+            continue
+        rows = found[str(schema)] = {}
+        for device in _KEYS:
+            listed = table(device).get(overload)
+            rows[device] = (
+                f"{listed}, by autocast's list"
+                if listed
+                else f"in no list of autocast's: {reached[device].get(overload, 'unknown')}"
             )
+        if seen := _C.observed_row(overload):
+            rows["calls"] = f"on CPU {seen[0]}, on CUDA {seen[1]} (counts where it is in no list)"
+            rows["results"] = f"dtypes {seen[2]}, dimensions {seen[3]}"
+        for row in _C.operator_traits():
+            if name in (row[0], f"aten::{row[0]}"):
+                group, memory, strides, fused, profiled = row[1:]
+                rows["traits"] = (
+                    f"group {group}, memory {memory}, strides {strides}, "
+                    f"fused {fused or 'no'}, profiled {'yes' if profiled else 'no'}"
+                )
+    if not found:
+        raise ValueError(f"op: TorchScript has no operator {op!r}")
+    return found
+
+
+def _print_operator(op: str) -> int:
+    try:
+        found = known_of(op)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    for schema, rows in found.items():
+        print(schema)
+        for what, text in rows.items():
+            print(f"  {what:8} {text}")
+    return 0
 
 
 def main(arguments: Sequence[str] = ()) -> int:
@@ -252,13 +280,9 @@ def main(arguments: Sequence[str] = ()) -> int:
     parser.add_argument("operator", nargs="?", help="all that is known of it, such as aten::cat")
     parser.add_argument("--reach", action="store_true", help="what freezing can do with operators")
     given = parser.parse_args(arguments)
-    if given.operator is None:
-        return _print_reach() if given.reach else _print_drift()
-    try:
-        _print_operator(given.operator)
-    except ValueError as error:
-        parser.error(str(error))
-    return 0
+    if given.operator is not None:
+        return _print_operator(given.operator)
+    return _print_reach() if given.reach else _print_drift()
 
 
 if __name__ == "__main__":
