@@ -696,17 +696,16 @@ def run_lower(given: argparse.Namespace) -> int:
 
 
 def run_policy(given: argparse.Namespace) -> int:
+    if not given.json:
+        only = [] if given.operator is None else [given.operator]
+        return policy.main([*only, *(["--reach"] if given.reach else [])])
     if given.operator is not None:
-        known = policy.known_of(given.operator)
-        if given.json:
-            _print(given, as_json(known))
-            return 0
-        return policy.main([given.operator])
-    if given.json:
-        told = policy.reach if given.reach else policy.table
-        _print(given, as_json({device: told(device) for device in get_args(policy.DeviceType)}))
+        with _mistaken_if_refused():
+            _print(given, as_json(policy.known_of(given.operator)))
         return 0
-    return policy.main(["--reach"] if given.reach else [])
+    told = policy.reach if given.reach else policy.table
+    _print(given, as_json({device: told(device) for device in get_args(policy.DeviceType)}))
+    return 0
 
 
 def run_env(given: argparse.Namespace) -> int:

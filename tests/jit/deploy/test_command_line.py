@@ -232,6 +232,12 @@ def test_lower_and_policy(capsys: Any) -> None:
     assert (status, "jit_amp::cast" in out) == (0, True)
     status, out, _ = run(capsys, "policy", "--json")
     assert json.loads(out)["cuda"]["aten::pow.Tensor_Scalar"] == "fp32"
+    status, out, _ = run(capsys, "policy", "aten::linear", "--json")
+    assert [rows["cpu"] for rows in json.loads(out).values()] == ["lower, by autocast's list"]
+    status, out, _ = run(capsys, "policy", "aten::linear")
+    assert status == 0 and "cpu      lower, by autocast's list" in out
+    status, _, err = run(capsys, "policy", "aten::no_such", "--json")
+    assert status == 2 and "TorchScript has no operator 'aten::no_such'" in err
 
 
 def test_env(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
