@@ -314,6 +314,22 @@ FAULTS = [
         ("lost write",),
     ),
     Fault(
+        "writes by functions that PyTorch's compiler drops are not refused",
+        (
+            Edit(
+                "jit_amp/_lost_writes.py",
+                "    return of_method, call.args[:1]",
+                "    return of_method, []",
+            ),
+        ),
+        ("lost write to a result, by", "lost write to what a function"),
+    ),
+    Fault(
+        "explain leaves a scope on that a program entered by hand",
+        (Edit("jit_amp/_explain.py", "@_kept.modes()\n"),),
+        ("scope entered by hand",),
+    ),
+    Fault(
         "the tracer changes torch.autocast, and script_if_tracing compiles that",
         (
             Edit(
