@@ -206,11 +206,14 @@ void bind_errors(py::module_& m) {
 void bind_scripting(py::module_& m) {
   m.def("take_turn", &jit_amp::take_turn);
   m.def("leave_turn", &jit_amp::leave_turn);
-  m.def("sources_and_writes", [](const StrongFunctionPtr& function) {
-    return jit_amp::sources_and_writes(torch::jit::toGraphFunction(*function.function_));
+  const auto as_tuple = [](const jit_amp::Sources& found) {
+    return std::make_tuple(found.texts, found.writes, found.anew);
+  };
+  m.def("sources_of", [as_tuple](const StrongFunctionPtr& function) {
+    return as_tuple(jit_amp::sources_of(torch::jit::toGraphFunction(*function.function_)));
   });
-  m.def("sources_and_writes",
-        [](const Module& module) { return jit_amp::sources_and_writes(module); });
+  m.def("sources_of",
+        [as_tuple](const Module& module) { return as_tuple(jit_amp::sources_of(module)); });
   // Whether it is right as it is: lowered before, or without scopes, and served now.
   m.def("leave_function", [](const StrongFunctionPtr& function) {
     auto& graph_function = torch::jit::toGraphFunction(*function.function_);

@@ -7,7 +7,8 @@ compiled). What it leaves jit_amp sees to (csrc/passes/quirks/tell_aliases.h); w
 found here, in the source, so that it can be refused.
 
 The same becomes of ``mask[0] &= other``: of ``&=``, ``|=``, ``^=`` and ``**=`` the compiler makes
-an operator that gives a new tensor, which nobody reads where the target is a part of a tensor.
+an operator that gives a new tensor, which nobody reads where the target is a part of a tensor; nor
+where it is a name that is not used later, though the tensor has another name, ``z = mask; z &= y``.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ _MAY_RETURN_AN_OPERAND = {row[0] for row in _C.operator_traits() if row[2] == "m
 # Attributes of a tensor that share its memory; others, as `shape`, are no tensors.
 _VIEWS = {"H", "T", "data", "imag", "mH", "mT", "real"}
 
+# Operators of which the compiler makes ones that give a new tensor.
+_ANEW = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.Pow)
+
 _IS_SCRIPTING = ("torch.jit.is_scripting()", "jit.is_scripting()", "is_scripting()")
 
 
@@ -38,6 +42,7 @@ class Write(NamedTuple):
     file: str
     line: int
     text: str
+    makes_anew: bool = False  # by an operator that gives a new tensor, to a name
 
 
 def refuse(scripted: Any, suspects: Iterable[Write], is_wrapped: bool) -> None:
@@ -46,10 +51,10 @@ def refuse(scripted: Any, suspects: Iterable[Write], is_wrapped: bool) -> None:
     made = scripted if isinstance(scripted, ScriptFunction) else scripted._c
     if not (is_wrapped or _C.has_scopes(made)):
         return
-    texts, writes = _C.sources_and_writes(made)
+    texts, writes, anew = _C.sources_of(made)
     in_texts = (write for text in sorted(texts) for write in _suspected(*text))
     for write in (*suspects, *in_texts):
-        if (write.file, write.line) not in writes:
+        if (write.file, write.line) not in (anew if write.makes_anew else writes):
             where = f'  File "{write.file}", line {write.line}\n    {write.text}'
             _C.refuse(210, [where])
 
@@ -80,12 +85,89 @@ def _suspected(file: str, first: int, text: str) -> tuple[Write, ...]:
         if more <= aliases:
             break
         aliases |= more
+    shared = aliases | _shared(tree, assigned)
     for node in _compiled(tree):
-        is_lost = any(_is_alias(target, aliases) for target in _written(node))
-        if is_lost or _is_made_anew(node):
+        target = node.target if _makes_anew(node) else None  # type: ignore[attr-defined]
+        if isinstance(target, ast.Name):
+            is_lost = target.id in shared
+        else:  # an element of a list or a dictionary is set nevertheless
+            is_lost = isinstance(target, ast.Subscript)
+            is_lost |= any(_is_alias(each, aliases) for each in _written(node))
+        if is_lost:
             number = node.lineno  # type: ignore[attr-defined]
-            found.append(Write(file, first + number - 1, lines[number - 1].strip()))
+            of_a_name = isinstance(target, ast.Name)
+            found.append(Write(file, first + number - 1, lines[number - 1].strip(), of_a_name))
     return tuple(found)
+
+
+def _makes_anew(node: ast.AST) -> bool:
+    return isinstance(node, ast.AugAssign) and isinstance(node.op, _ANEW)
+
+
+def _shared(tree: ast.AST, assigned: list[tuple[ast.expr, ast.expr]]) -> set[str]:
+    """Names of what may have another name: that of a caller, of an attribute or element, or a
+    second one. Not of numbers, which nothing writes to."""
+    shared = set(_tensors_given(tree))
+    for target, value in assigned:
+        if _reads_attribute(value):
+            shared.update(name.id for name in _names(target))
+        read = {each.id for each in ast.walk(value) if isinstance(each, ast.Name)}
+        if sources := {name for name in read if _is_alias(value, {name})}:
+            shared |= sources | {name.id for name in _names(target)}
+    for node in _compiled(tree):  # what is put into a list, or handed to a function
+        if isinstance(node, ast.Call):
+            shared.update(each.id for each in node.args if isinstance(each, ast.Name))
+    return shared - _numbers(assigned)
+
+
+def _tensors_given(tree: ast.AST) -> Iterator[str]:
+    """Parameters that are tensors, or hold tensors: all that is not said to be something else."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg) and (
+            node.annotation is None or "Tensor" in ast.unparse(node.annotation)
+        ):
+            yield node.arg
+
+
+def _reads_attribute(value: ast.expr) -> bool:
+    """Whether it is ``self.x``, or a part or view of it."""
+    if isinstance(value, ast.Attribute):
+        is_view = value.attr in _VIEWS
+        return (not is_view and isinstance(value.value, ast.Name)) or _reads_attribute(value.value)
+    if isinstance(value, ast.Subscript):
+        return _reads_attribute(value.value)
+    if isinstance(value, ast.IfExp):
+        return _reads_attribute(value.body) or _reads_attribute(value.orelse)
+    of = value.func if isinstance(value, ast.Call) else None
+    is_view = isinstance(of, ast.Attribute) and _may_share_memory(of.attr, True)
+    return isinstance(of, ast.Attribute) and is_view and _reads_attribute(of.value)
+
+
+def _numbers(assigned: list[tuple[ast.expr, ast.expr]]) -> set[str]:
+    """Names that are given numbers alone: constants, and what is computed of them."""
+    values: dict[str, list[ast.expr]] = {}
+    for target, value in assigned:
+        for name in _names(target):
+            values.setdefault(name.id, []).append(value)
+    numbers: set[str] = set()
+    for _ in values:
+        more = {n for n, given in values.items() if all(_is_number(v, numbers) for v in given)}
+        if more == numbers:
+            break
+        numbers = more
+    return numbers
+
+
+def _is_number(value: ast.expr, numbers: set[str]) -> bool:
+    if isinstance(value, ast.Constant):
+        return True
+    if isinstance(value, ast.Name):
+        return value.id in numbers
+    if isinstance(value, ast.Call):
+        return getattr(value.func, "id", "") in ("len", "int", "float", "bool", "round", "range")
+    operands = [each for each in ast.iter_child_nodes(value) if isinstance(each, ast.expr)]
+    is_operator = isinstance(value, (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.IfExp))
+    return is_operator and all(_is_number(each, numbers) for each in operands)
 
 
 def _compiled(tree: ast.AST) -> Iterator[ast.AST]:
@@ -161,16 +243,6 @@ def _may_share_memory(name: str, is_method: bool) -> bool:
     known = [each for each in schemas if not any(a.is_out for a in each.arguments)]
     is_view = any(result.alias_info for each in known for result in each.returns)
     return is_view if schemas else is_method and name != "tolist"
-
-
-def _is_made_anew(node: ast.AST) -> bool:
-    """Whether it is an assignment to a part, of which the compiler makes an operator that does not
-    write. An element of a list or a dictionary is set nevertheless."""
-    return (
-        isinstance(node, ast.AugAssign)
-        and isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor, ast.Pow))
-        and isinstance(node.target, ast.Subscript)
-    )
 
 
 def _written(node: ast.AST) -> list[ast.expr]:

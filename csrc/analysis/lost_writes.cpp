@@ -14,11 +14,25 @@ namespace {
 
 using namespace torch::jit;
 
-struct Found {
+struct Found : Sources {
   std::unordered_set<const Function*> functions;
-  std::set<SourceText> texts;
-  std::set<SourceLine> writes;
 };
+
+// Whether the node gives a new tensor where Python's operator may be one that writes.
+bool is_made_anew(const Node* node) {
+  switch (node->kind()) {
+    case aten::pow:
+    case aten::bitwise_and:
+    case aten::bitwise_or:
+    case aten::bitwise_xor:
+    case aten::__and__:
+    case aten::__or__:
+    case aten::__xor__:
+      return true;
+    default:
+      return false;
+  }
+}
 
 // Whether PyTorch's freezing, or ours, has changed the graphs of a class.
 bool is_frozen(const c10::TypePtr& type) {
@@ -40,9 +54,12 @@ void add(GraphFunction& function, Found& found) {
       found.texts.emplace(*source->filename(), source->starting_line_no(),
                           source->text_str().str());
     }
-    const auto place = is_write(node) ? range.file_line_col() : std::nullopt;
-    if (place) {
-      found.writes.emplace(std::get<0>(*place), std::get<1>(*place));
+    for (auto* lines :
+         {is_write(node) ? &found.writes : nullptr, is_made_anew(node) ? &found.anew : nullptr}) {
+      const auto place = lines ? range.file_line_col() : std::nullopt;
+      if (place) {
+        lines->emplace(std::get<0>(*place), std::get<1>(*place));
+      }
     }
     const auto type = node->kind() == prim::Constant
                           ? node->output()->type()->cast<c10::FunctionType>()
@@ -59,13 +76,13 @@ void add(GraphFunction& function, Found& found) {
 
 }  // namespace
 
-SourcesAndWrites sources_and_writes(GraphFunction& function) {
+Sources sources_of(GraphFunction& function) {
   Found found;
   refusing_unfit_graphs([&] { add(function, found); });
-  return {std::move(found.texts), std::move(found.writes)};
+  return found;
 }
 
-SourcesAndWrites sources_and_writes(const Module& module) {
+Sources sources_of(const Module& module) {
   Found found;
   refusing_unfit_graphs([&] {
     for (const Module& each : module.modules()) {
@@ -77,7 +94,7 @@ SourcesAndWrites sources_and_writes(const Module& module) {
       }
     }
   });
-  return {std::move(found.texts), std::move(found.writes)};
+  return found;
 }
 
 }  // namespace jit_amp

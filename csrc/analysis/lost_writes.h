@@ -20,13 +20,17 @@ using SourceText = std::tuple<std::string, size_t, std::string>;
 // File and number of the line.
 using SourceLine = std::pair<std::string, size_t>;
 
-using SourcesAndWrites = std::pair<std::set<SourceText>, std::set<SourceLine>>;
+struct Sources {
+  std::set<SourceText> texts;
+  std::set<SourceLine> writes;  // at which a graph writes to a tensor
+  std::set<SourceLine> anew;  // at which it has what the compiler makes of `**=`, `&=`, `|=`, `^=`
+};
 
-// The texts that a function, or a module's functions, were compiled from, their callees' included,
-// and the places at which their graphs write to a tensor. A function without a node shows no text.
+// Of a function, or of a module's functions, their callees' included: the texts that they were
+// compiled from, and what their graphs have at which line. A function without a node shows no text.
 // Modules that are frozen are left out: their graphs are not what the text was compiled to.
 // Throws AutocastError of a graph that calls what is not there.
-SourcesAndWrites sources_and_writes(torch::jit::GraphFunction& function);
-SourcesAndWrites sources_and_writes(const torch::jit::Module& module);
+Sources sources_of(torch::jit::GraphFunction& function);
+Sources sources_of(const torch::jit::Module& module);
 
 }  // namespace jit_amp

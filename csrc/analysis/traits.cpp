@@ -22,8 +22,6 @@ struct Row {
   const char* dims;
 };
 
-constexpr std::array kReaches{"nothing", "promote", "cast"};  // in the order of Reach
-
 constexpr Row kRows[]{
 #define OBSERVED(name, cpu, cuda, dtypes, dims) {name, Reach::cpu, Reach::cuda, dtypes, dims},
 #include "analysis/observed.inc"
@@ -170,7 +168,9 @@ std::optional<std::array<std::string, 4>> observed_row(const std::string& overlo
   if (row == std::end(kRows)) {
     return std::nullopt;
   }
-  const auto name = [](Reach reach) { return kReaches.at(static_cast<size_t>(reach)); };
+  const auto name = [](Reach reach) {
+    return reach == Reach::nothing ? "nothing" : reach == Reach::promote ? "promote" : "cast";
+  };
   return std::array<std::string, 4>{name(row->cpu), name(row->cuda), row->dtypes, row->dims};
 }
 

@@ -111,9 +111,9 @@ void lower_methods(const Module& module, const std::vector<Kept>& methods,
   write_devices(module, flat);
 }
 
-// PyTorch's freezing, in place, of methods whose calls are inlined.
-void freeze_in_place(Module& module, const std::vector<Kept>& methods,
-                     const std::vector<std::string>& preserved_attrs) {
+// PyTorch's freezing, in place, of methods whose calls are inlined; returns these.
+std::vector<FlatMethod> freeze_in_place(Module& module, const std::vector<Kept>& methods,
+                                        const std::vector<std::string>& preserved_attrs) {
   std::vector<FlatMethod> flat;
   for (const Kept& method : methods) {
     if (const GraphFunction* function = function_of(module, method)) {
@@ -124,6 +124,20 @@ void freeze_in_place(Module& module, const std::vector<Kept>& methods,
   std::vector<std::string> kept = state_attributes(flat);
   kept.insert(kept.end(), preserved_attrs.begin(), preserved_attrs.end());
   freeze_module_inplace(&module, kept);
+  return flat;
+}
+
+// PyTorch's freezing takes `training` from a module that a task runs on, and leaves what reads it.
+void check_attributes(const std::vector<FlatMethod>& methods) {
+  for (const FlatMethod& method : methods) {
+    for (const Node* node : all_nodes(*method.graph, prim::GetAttr)) {
+      const auto type = node->input()->type()->cast<c10::ClassType>();
+      TORCH_CHECK(!type || type->hasAttribute(node->s(attr::name)), "freezing has removed `",
+                  node->s(attr::name),
+                  "` of a module that a task of torch.jit.fork runs on: "
+                  "call its eval(), or run it outside the task");
+    }
+  }
 }
 
 // What PyTorch's freezing can be given: it writes to lists, dictionaries and objects, and what it
@@ -174,7 +188,7 @@ Decided decided(const Module& module, const std::vector<std::string>& preserved_
   copy_ignored(module, copy);
   const std::vector<Kept> kept = kept_methods(copy, preserved_attrs);
   lower_methods(copy, kept, preserved_attrs, options.optimize_numerics);
-  refusing_unfit_graphs([&] { freeze_in_place(copy, kept, preserved_attrs); });
+  refusing_unfit_graphs([&] { check_attributes(freeze_in_place(copy, kept, preserved_attrs)); });
   declare_behind_interfaces(copy);
   Decided made{copy, {}};
   std::unordered_set<GraphFunction*> done;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, List  # noqa: UP035  # as TorchScript reads it
 
 import pytest
 import torch
@@ -137,6 +137,102 @@ def raises_a_part(x: Tensor):
 def test_a_write_to_a_part_that_is_dropped_is_refused(function: Any) -> None:
     with pytest.raises(jit_amp.AutocastError, match=r"JA210(.|\n)*= "):
         jit_amp.script(function)
+
+
+def writes_to_an_argument(x: Tensor, mask: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mask &= x > 0.5
+        return x @ x
+
+
+def writes_to_a_second_name(x: Tensor, mask: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        positive = x > 0.5
+        other = positive
+        other |= mask
+        return x @ x, positive
+
+
+def writes_to_what_has_a_second_name(x: Tensor, mask: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        positive = x > 0.5
+        row = positive[0]
+        positive ^= mask
+        return x @ x, row
+
+
+def writes_to_what_is_in_a_list(x: Tensor, mask: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        squares = [x * 1, x * 2]
+        for square in squares:
+            square **= 2
+        return x @ x, squares[0]
+
+
+def writes_to_what_is_put_into_a_list(x: Tensor, mask: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x * 1
+        found: List[Tensor] = []  # noqa: UP006
+        found.append(y)
+        y **= 2
+        return x @ x, found[0]
+
+
+class WritesToAnAttribute(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.ones(3, 3, dtype=torch.bool))
+
+    def forward(self, x: Tensor, mask: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            own = self.mask
+            own &= mask
+            return x @ x
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        writes_to_an_argument,
+        writes_to_a_second_name,
+        writes_to_what_has_a_second_name,
+        writes_to_what_is_in_a_list,
+        writes_to_what_is_put_into_a_list,
+        WritesToAnAttribute(),
+    ],
+)
+def test_a_write_by_one_of_several_names_that_is_dropped_is_refused(program: Any) -> None:
+    with pytest.raises(jit_amp.AutocastError, match=r"JA210(.|\n)*= "):
+        jit_amp.script(program)
+
+
+def keeps_all_names(x: Tensor, mask: Tensor, flags: int, switch: bool):
+    """What is read afterwards is written to; numbers are not, whatever is left of them."""
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        other = mask
+        other &= x > 0.5
+        y = x.type_as(x)
+        y **= 2
+        width = 2
+        again = width
+        width **= 2
+        flags |= 4
+        switch &= flags > 2
+        size = x.size(0)
+        size **= 2
+        for i in range(2):
+            flags ^= i
+        return x @ x, other, mask, y, float(width + again), flags, switch, float(size)
+
+
+def test_a_write_that_is_there_is_not_refused() -> None:
+    scripted = jit_amp.script(keeps_all_names)
+    for _ in range(3):
+        given = [(torch.rand(3, 3), torch.rand(3, 3) > 0.5, 1, True) for _ in range(2)]
+        for one, other in zip(given[0], given[1], strict=True):
+            if isinstance(one, Tensor):
+                other.copy_(one)  # type: ignore[attr-defined]
+        assert_same(list(scripted(*given[0])), list(keeps_all_names(*given[1])), "a call")
 
 
 def for_python_alone(x: Tensor):

@@ -107,6 +107,7 @@ def test_all_that_is_known_of_an_operator(capsys: pytest.CaptureFixture[str]) ->
         "mps": rows["mps"],
         "calls": "on CPU nothing, on CUDA cast (counts where it is in no list)",
         "results": "dtypes =0, dimensions some",
+        "traits": rows["traits"],
     }
     assert policy.main(["aten::cat"]) == 0
     assert "traits   group none, memory fresh, strides kept" in capsys.readouterr().out

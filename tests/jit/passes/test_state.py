@@ -149,7 +149,7 @@ def test_what_tasks_and_norms_write_is_state(cls: Any, is_saved: bool) -> None:
 
 
 class StatisticsInATask(nn.Module):
-    """The norm of a task is in training, and the module is not."""
+    """A task runs on a norm."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -162,14 +162,21 @@ class StatisticsInATask(nn.Module):
         return torch.jit.wait(task), self.norm.running_mean * 1
 
 
-def test_what_a_norm_in_a_task_writes_is_state() -> None:
+def test_a_norm_in_a_task() -> None:
     module = StatisticsInATask().eval().requires_grad_(False)
-    module.norm.train()
     frozen = jit_amp.freeze(copy.deepcopy(module), optimize_numerics=False)
     for call in range(4):
         x = torch.rand(3, 4)
         with torch.no_grad():
             assert_same(frozen(x), module(x), f"call {call}")
+
+
+def test_a_norm_in_training_in_a_task_is_refused() -> None:
+    """What PyTorch's freezing makes of it cannot be called."""
+    module = StatisticsInATask().eval().requires_grad_(False)
+    module.norm.train()
+    with pytest.raises(jit_amp.AutocastError, match=r"JA207](.|\n)*`training` of a mod"):
+        jit_amp.freeze(module)
 
 
 class TrainingAsked(Domains):
