@@ -18,7 +18,7 @@ QUESTIONS: dict[str, tuple[list[str], str]] = {
     ),
     "Is it for me, if my project is new?": (
         ["docs/choosing.md"],
-        r"For a new\s+project look at the alternatives first",
+        r"For a new\s+project\s+look at the alternatives first",
     ),
     "Does it run on my GPU?": (
         ["docs/faq.md", "devices.md"],

@@ -1,5 +1,5 @@
-// copies: copies of what a run may write to: whoever runs a user's program to look at it leaves the user's
-// tensors, lists and objects as they are.
+// copies: copies of what a run may write to: whoever runs a user's program to look at it leaves the
+// user's tensors, lists and objects as they are.
 #pragma once
 
 #include <ATen/core/stack.h>

@@ -155,7 +155,8 @@ FAULTS = [
             ),
             Edit(
                 "csrc/pipelines/freeze.cpp",
-                '      {"write_questions", run<write_questions>, Phase::lowered, Phase::lowered},\n'
+                '      {"write_questions", run<write_questions>, Phase::lowered, Phase::lowered, '
+                "Kind::meaning},\n"
                 '      {"keep_detach", run<hide_detach>',
                 '      {"keep_detach", run<hide_detach>',
             ),
@@ -307,8 +308,8 @@ FAULTS = [
         (
             Edit(
                 "jit_amp/_lost_writes.py",
-                "        if (write.file, write.line) not in writes:",
-                "        if False:",
+                "(write.file, write.line) not in (anew if write.makes_anew else writes)",
+                "False",
             ),
         ),
         ("lost write",),
@@ -407,7 +408,7 @@ FAULTS = [
             ),
             Edit(
                 "csrc/analysis/state.cpp",
-                "return decided(norm->input(kTraining), method.self) != false;",
+                "return decided(norm->input(kTraining), modules) != false;",
                 "return false;",
             ),
         ),

@@ -74,26 +74,27 @@ class Widener {
 
   void widen(Node* node, c10::ScalarType dtype, const std::vector<Value*>& operands) {
     const WithInsertPoint here(node);
-    const auto wide = [&] {
-      Node* copy =
-          graph_.insertNode(graph_.createClone(node, [&](Value* value) { return widened(value); }));
-      value_list results;
-      for (Value* output : copy->outputs()) {
-        results.push_back(to(output, dtype));
-      }
-      return results;
-    };
-    const auto narrow = [&] {
-      Node* copy = graph_.insertNode(graph_.createClone(node, [](Value* value) { return value; }));
-      return copy->outputs().vec();
-    };
-    Node* choice = insert_if(asked(node, dtype, operands), wide, narrow);
+    Value* condition = asked(node, dtype, operands);
+    Node* choice = graph_.insertNode(graph_.create(prim::If, {condition}, node->outputs().size()));
     choice->setSourceRange(node->sourceRange());
     for (size_t i = 0; i < node->outputs().size(); ++i) {
       choice->output(i)->copyMetadata(node->output(i));
+      node->output(i)->replaceAllUsesWith(choice->output(i));
     }
-    node->replaceAllUsesWith(choice);
-    node->destroy();
+    Block* wide = choice->addBlock();
+    {
+      const WithInsertPoint inside(wide);
+      Node* copy =
+          graph_.insertNode(graph_.createClone(node, [&](Value* value) { return widened(value); }));
+      for (Value* output : copy->outputs()) {
+        wide->registerOutput(to(output, dtype));
+      }
+    }
+    Block* narrow = choice->addBlock();
+    node->moveBefore(narrow->return_node());  // to be widened for another dtype too
+    for (Value* output : node->outputs()) {
+      narrow->registerOutput(output);
+    }
   }
 
  private:

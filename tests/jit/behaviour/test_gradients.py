@@ -160,28 +160,6 @@ def test_calls_inside_one_ambient_scope_share_a_cast() -> None:
     assert_same(found[1], found[0], "a step inside an open scope")
 
 
-@torch.jit.ignore
-def stepped(weight: Tensor) -> Tensor:
-    with torch.no_grad():
-        return weight.add_(1.0)
-
-
-def around_a_step(x: Tensor, weight: Tensor):
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        first = x @ weight
-        stepped(weight)
-        return first, x @ weight
-
-
-def test_a_step_in_a_python_function_leaves_eagers_cast_stale() -> None:
-    scripted = jit_amp.script(around_a_step)
-    for _ in range(3):
-        x, weight = torch.randn(2, 8), torch.randn(8, 8, requires_grad=True)
-        other = weight.detach().clone().requires_grad_()
-        with torch.no_grad():
-            assert_same(scripted(x, weight), around_a_step(x, other), "without gradients")
-
-
 def test_what_is_cast_is_dropped_when_the_outermost_scope_is_left() -> None:
     module, x = Tied(), torch.randn(2, 8)
     scripted = jit_amp.script(module)

@@ -216,3 +216,25 @@ def test_autograd_functions_in_ignored_python_are_in_the_scope() -> None:
 
 def test_the_backward_of_autograd_functions_in_ignored_python_is_eagers() -> None:
     assert_gradient_parity(custom_gradients, leaves(), ambients=["none", "cpu", "cpu_off"])
+
+
+@torch.jit.ignore
+def stepped(weight: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return weight.add_(1.0)
+
+
+def around_a_step(x: Tensor, weight: Tensor):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        first = x @ weight
+        stepped(weight)
+        return first, x @ weight
+
+
+def test_a_step_in_a_python_function_leaves_eagers_cast_stale() -> None:
+    scripted = jit_amp.script(around_a_step)
+    for _ in range(3):
+        x, weight = torch.randn(2, 8), torch.randn(8, 8, requires_grad=True)
+        other = weight.detach().clone().requires_grad_()
+        with torch.no_grad():
+            assert_same(scripted(x, weight), around_a_step(x, other), "without gradients")
