@@ -214,8 +214,7 @@ def _is_alias(value: ast.expr, aliases: set[str]) -> bool:
             return True
         return any(
             _may_share_memory(name, is_method) and _is_alias(operand, aliases)
-            for operands, is_method in zip(_operands(value), (True, False), strict=True)
-            for operand in operands
+            for operand, is_method in _operands(value)
         )
     if isinstance(value, ast.Attribute):
         return value.attr in _VIEWS and _is_alias(value.value, aliases)
@@ -228,11 +227,14 @@ def _is_alias(value: ast.expr, aliases: set[str]) -> bool:
     return isinstance(value, ast.Subscript) and _is_alias(value.value, aliases)
 
 
-def _operands(call: ast.Call) -> tuple[list[ast.expr], list[ast.expr]]:
-    """What an operator may be of: the object that it is a method of, or, as of ``torch.reshape``,
-    its first argument."""
-    of_method = [call.func.value] if isinstance(call.func, ast.Attribute) else []
-    return of_method, call.args[:1]
+def _operands(call: ast.Call) -> Iterator[tuple[ast.expr, bool]]:
+    """What an operator may be of, and whether as its method: the object that it is a method of, or,
+    as of ``torch.reshape``, its first argument, which may be named."""
+    if isinstance(call.func, ast.Attribute):
+        yield call.func.value, True
+    named = [each.value for each in call.keywords if each.arg in ("input", "self")]
+    for operand in call.args[:1] or named:
+        yield operand, False
 
 
 @functools.cache
@@ -257,6 +259,6 @@ def _written(node: ast.AST) -> list[ast.expr]:
                 return [keyword.value]
         name = getattr(node.func, "attr", "")
         if name[-1:] == "_" and name[-2:] != "__":
-            of_method, of_function = _operands(node)
-            return [*of_method, *(of_function if _may_share_memory(name, False) else ())]
+            is_function = _may_share_memory(name, False)
+            return [x for x, is_method in _operands(node) if is_method or is_function]
     return []

@@ -919,6 +919,7 @@ ALIASES = [
     _lost("contiguous' result", "y.contiguous()", "z.mul_(0.5)"),
     _lost("reshape's result", "y.reshape(-1, 4)", "z[:, 0] = 2.0"),
     _lost("a result, by a function", "y.type_as(y)", "torch.relu_(z)"),
+    _lost("a result, named in a call", "y.type_as(y)", "torch.relu_(input=z)"),
     _lost("what a function views", "torch.reshape(y.type_as(y), [-1, 4])", "z /= 2"),
     _lost("a second name of a result", "y.type_as(y)", "other: Tensor = z\nother -= 1"),
     _alias("dropout's result", "self.drop(y)"),

@@ -319,11 +319,11 @@ FAULTS = [
         (
             Edit(
                 "jit_amp/_lost_writes.py",
-                "    return of_method, call.args[:1]",
-                "    return of_method, []",
+                "    for operand in call.args[:1] or named:",
+                "    for operand in ():",
             ),
         ),
-        ("lost write to a result, by", "lost write to what a function"),
+        ("lost write to a result,", "lost write to what a function"),
     ),
     Fault(
         "explain leaves a scope on that a program entered by hand",

@@ -389,11 +389,30 @@ class WriteByAFunctionThatIsLost(nn.Module):
             return y
 
 
+class WriteToAFunctionsViewOfWhatIsNamedThatIsLost(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+            z = torch.reshape(input=y.type_as(y), shape=[-1])
+            z /= 4
+            return y
+
+
+class WriteByAFunctionToWhatIsNamedThatIsLost(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+            torch.relu_(input=y.type_as(y))
+            return y
+
+
 @pytest.mark.parametrize(
     ("make", "line"),
     [
         (WriteToAFunctionsViewThatIsLost, "z /= 2"),
         (WriteByAFunctionThatIsLost, "torch.relu_"),
+        (WriteToAFunctionsViewOfWhatIsNamedThatIsLost, "z /= 4"),
+        (WriteByAFunctionToWhatIsNamedThatIsLost, "torch.relu_(input="),
         (WriteThatIsLost, "z += 1"),
         (WriteToAViewThatIsLost, "z.zero_()"),
         (WriteToWhatIsAnnotatedThatIsLost, "z -= 1"),
