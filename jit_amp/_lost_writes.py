@@ -6,14 +6,17 @@ TorchScript takes ``z += 1`` for a write that nobody reads, where ``z`` is not u
 compiled). What it leaves jit_amp sees to (csrc/passes/quirks/tell_aliases.h); what it drops is
 found here, in the source, so that it can be refused.
 
-The same becomes of ``mask[0] &= other``: of ``&=``, ``|=``, ``^=`` and ``**=`` the compiler makes
-an operator that gives a new tensor, which nobody reads where the target is a part of a tensor; nor
-where it is a name that is not used later, though the tensor has another name, ``z = mask; z &= y``.
+So it takes a write to the tensors of a list, ``torch._foreach_add_([y], 1)``, where nobody reads
+the list. The same becomes of ``mask[0] &= other``: of ``&=``, ``|=``, ``^=`` and ``**=`` the
+compiler makes an operator that gives a new tensor, which nobody reads where the target is a part of
+a tensor; nor where it is a name that is not used later, though the tensor has another name,
+``z = mask; z &= y``.
 """
 
 from __future__ import annotations
 
 import ast
+import collections
 import functools
 import inspect
 import textwrap
@@ -30,6 +33,7 @@ _MAY_RETURN_AN_OPERAND = {row[0] for row in _C.operator_traits() if row[2] == "m
 # Attributes of a tensor that share its memory; others, as `shape`, are no tensors.
 _VIEWS = {"H", "T", "data", "imag", "mH", "mT", "real"}
 
+_TENSORS = str(torch._C.ListType(torch._C.TensorType.get()))
 # Operators of which the compiler makes ones that give a new tensor.
 _ANEW = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.Pow)
 
@@ -42,6 +46,7 @@ class Write(NamedTuple):
     file: str
     line: int
     text: str
+    of: int  # how many writes of its kind the line has
     makes_anew: bool = False  # by an operator that gives a new tensor, to a name
 
 
@@ -54,7 +59,8 @@ def refuse(scripted: Any, suspects: Iterable[Write], is_wrapped: bool) -> None:
     texts, writes, anew = _C.sources_of(made)
     in_texts = (write for text in sorted(texts) for write in _suspected(*text))
     for write in (*suspects, *in_texts):
-        if (write.file, write.line) not in (anew if write.makes_anew else writes):
+        kept = (anew if write.makes_anew else writes).get((write.file, write.line), 0)
+        if kept == 0 or kept % write.of:  # there are more where the compiler unrolls a loop
             where = f'  File "{write.file}", line {write.line}\n    {write.text}'
             _C.refuse(210, [where])
 
@@ -76,7 +82,6 @@ def _suspected(file: str, first: int, text: str) -> tuple[Write, ...]:
         tree = ast.parse(textwrap.dedent(text))
     except SyntaxError:  # of a trace it is the stack
         return ()
-    found: list[Write] = []
     lines = text.split("\n")
     aliases: set[str] = set()
     assigned = [pair for node in _compiled(tree) for pair in _assigned(node)]
@@ -86,18 +91,31 @@ def _suspected(file: str, first: int, text: str) -> tuple[Write, ...]:
             break
         aliases |= more
     shared = aliases | _shared(tree, assigned)
+    numbers = _numbers(assigned)
+
+    def is_suspect(target: ast.expr, makes_anew: bool) -> bool:
+        if makes_anew:  # an element of a list or a dictionary is set nevertheless
+            return isinstance(target, ast.Subscript) or _name(target) in shared
+        return isinstance(target, ast.List) or _is_alias(target, aliases)
+
+    found: list[tuple[int, bool, bool]] = []
     for node in _compiled(tree):
-        target = node.target if _makes_anew(node) else None  # type: ignore[attr-defined]
-        if isinstance(target, ast.Name):
-            is_lost = target.id in shared
-        else:  # an element of a list or a dictionary is set nevertheless
-            is_lost = isinstance(target, ast.Subscript)
-            is_lost |= any(_is_alias(each, aliases) for each in _written(node))
-        if is_lost:
-            number = node.lineno  # type: ignore[attr-defined]
-            of_a_name = isinstance(target, ast.Name)
-            found.append(Write(file, first + number - 1, lines[number - 1].strip(), of_a_name))
-    return tuple(found)
+        makes_anew = _makes_anew(node)
+        for line, targets in _written(node):
+            to_a_name = makes_anew and isinstance(targets[0], ast.Name)
+            is_lost = any(is_suspect(each, makes_anew) for each in targets)
+            if not any(_name(each) in numbers for each in targets):
+                found.append((line, to_a_name, is_lost))
+    of = collections.Counter((line, to_a_name) for line, to_a_name, _ in found)
+    return tuple(
+        Write(file, first + line - 1, lines[line - 1].strip(), of[line, to_a_name], to_a_name)
+        for line, to_a_name, is_lost in found
+        if is_lost
+    )
+
+
+def _name(value: ast.expr) -> str:
+    return value.id if isinstance(value, ast.Name) else ""
 
 
 def _makes_anew(node: ast.AST) -> bool:
@@ -238,27 +256,61 @@ def _operands(call: ast.Call) -> Iterator[tuple[ast.expr, bool]]:
 
 
 @functools.cache
+def _schemas(name: str) -> list[Any]:
+    schemas: list[Any] = torch._C._jit_get_schemas_for_operator(f"aten::{name}")
+    return schemas
+
+
+@functools.cache
 def _may_share_memory(name: str, is_method: bool) -> bool:
     """Whether what an operator of a tensor returns may be a view of it, as its schemas say. What
     TorchScript has none of, as a method such as ``float``, may return the tensor itself."""
-    schemas = torch._C._jit_get_schemas_for_operator(f"aten::{name}")
-    known = [each for each in schemas if not any(a.is_out for a in each.arguments)]
+    known = [each for each in _schemas(name) if not any(a.is_out for a in each.arguments)]
     is_view = any(result.alias_info for each in known for result in each.returns)
-    return is_view if schemas else is_method and name != "tolist"
+    return is_view if _schemas(name) else is_method and name != "tolist"
 
 
-def _written(node: ast.AST) -> list[ast.expr]:
-    """What a statement or a call may write to."""
+@functools.cache
+def _writes_to(name: str) -> frozenset[tuple[int | None, str, bool]]:
+    """The arguments that an operator writes to, as its schemas say: position, if it has one, name,
+    and whether it is a list of tensors."""
+    return frozenset(
+        (None if argument.is_out else position, argument.name, str(argument.type) == _TENSORS)
+        for schema in _schemas(name)
+        for position, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+        if argument.is_out or name.endswith("_") or str(argument.type) == "Tensor"
+    )
+
+
+def _written(node: ast.AST) -> Iterator[tuple[int, list[ast.expr]]]:
+    """The writes of a statement or a call: the line at which the compiler's graph has each, and
+    what it may be to."""
     if isinstance(node, ast.AugAssign):
-        return [node.target]
-    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-        return [node.targets[0].value]
-    if isinstance(node, ast.Call):
-        for keyword in node.keywords:
-            if keyword.arg == "out":
-                return [keyword.value]
-        name = getattr(node.func, "attr", "")
-        if name[-1:] == "_" and name[-2:] != "__":
-            is_function = _may_share_memory(name, False)
-            return [x for x, is_method in _operands(node) if is_method or is_function]
-    return []
+        yield node.lineno, [node.target]
+    elif isinstance(node, ast.Assign):
+        for target in node.targets:
+            line = node.lineno if isinstance(target, ast.Subscript) else node.value.lineno
+            yield from ((line, [part]) for part in _parts(target))
+    elif isinstance(node, ast.For):
+        yield from ((node.lineno, [part]) for part in _parts(node.target))
+    elif isinstance(node, ast.Call):
+        object_ = node.func.value if isinstance(node.func, ast.Attribute) else None
+        named = {keyword.arg: keyword.value for keyword in node.keywords}
+        targets = []
+        for position, name, is_list in _writes_to(getattr(node.func, "attr", _name(node.func))):
+            given = [named.get(name), named.get("input") if name == "self" else None]
+            if position is not None:  # of a function, or of a method
+                given += [*node.args[position:][:1], *[object_, *node.args][position:][:1]]
+            targets += [ast.List([x]) if is_list else x for x in given if x is not None]
+        if targets:
+            yield node.lineno, targets
+
+
+def _parts(target: ast.expr) -> Iterator[ast.expr]:
+    """The parts of tensors that an assignment writes to."""
+    if isinstance(target, ast.Subscript):
+        yield target
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        for each in target.elts:
+            yield from _parts(each)

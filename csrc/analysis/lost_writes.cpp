@@ -2,8 +2,11 @@
 
 #include <torch/csrc/jit/passes/inliner.h>
 
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <unordered_set>
+#include <utility>
 
 #include "analysis/modules.h"
 #include "core/error.h"
@@ -46,6 +49,8 @@ void add(GraphFunction& function, Found& found) {
   }
   function.ensure_defined();
   std::shared_ptr<Source> last;
+  std::map<SourceLine, size_t> writes;
+  std::map<SourceLine, size_t> anew;
   for (Node* node : all_nodes(*function.graph())) {
     const SourceRange range = as_written(node->sourceRange());
     const std::shared_ptr<Source> source = range.source();
@@ -54,11 +59,10 @@ void add(GraphFunction& function, Found& found) {
       found.texts.emplace(*source->filename(), source->starting_line_no(),
                           source->text_str().str());
     }
-    for (auto* lines :
-         {is_write(node) ? &found.writes : nullptr, is_made_anew(node) ? &found.anew : nullptr}) {
+    for (auto* lines : {is_write(node) ? &writes : nullptr, is_made_anew(node) ? &anew : nullptr}) {
       const auto place = lines ? range.file_line_col() : std::nullopt;
       if (place) {
-        lines->emplace(std::get<0>(*place), std::get<1>(*place));
+        ++(*lines)[{std::get<0>(*place), std::get<1>(*place)}];
       }
     }
     const auto type = node->kind() == prim::Constant
@@ -70,6 +74,12 @@ void add(GraphFunction& function, Found& found) {
                                         : nullptr;
     if (callee) {
       add(*callee, found);
+    }
+  }
+  // A text may be compiled to several graphs.
+  for (auto [to, from] : {std::pair(&found.writes, &writes), std::pair(&found.anew, &anew)}) {
+    for (const auto& [line, count] : *from) {
+      (*to)[line] = std::max((*to)[line], count);
     }
   }
 }

@@ -8,6 +8,7 @@
 #include <torch/csrc/jit/api/module.h>
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <tuple>
@@ -22,8 +23,10 @@ using SourceLine = std::pair<std::string, size_t>;
 
 struct Sources {
   std::set<SourceText> texts;
-  std::set<SourceLine> writes;  // at which a graph writes to a tensor
-  std::set<SourceLine> anew;  // at which it has what the compiler makes of `**=`, `&=`, `|=`, `^=`
+  // How often a graph writes to a tensor at a line.
+  std::map<SourceLine, size_t> writes;
+  // How often it has what the compiler makes of `**=`, `&=`, `|=`, `^=`.
+  std::map<SourceLine, size_t> anew;
 };
 
 // Of a function, or of a module's functions, their callees' included: the texts that they were

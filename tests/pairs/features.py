@@ -920,6 +920,8 @@ ALIASES = [
     _lost("reshape's result", "y.reshape(-1, 4)", "z[:, 0] = 2.0"),
     _lost("a result, by a function", "y.type_as(y)", "torch.relu_(z)"),
     _lost("a result, named in a call", "y.type_as(y)", "torch.relu_(input=z)"),
+    _lost("a result, one of two", "y.type_as(y)", "z[0], other = x[0] * 2, x[1]"),
+    _lost("a tensor in a list", "y.type_as(y)", "torch._foreach_add_([z], 1)"),
     _lost("what a function views", "torch.reshape(y.type_as(y), [-1, 4])", "z /= 2"),
     _lost("a second name of a result", "y.type_as(y)", "other: Tensor = z\nother -= 1"),
     _alias("dropout's result", "self.drop(y)"),

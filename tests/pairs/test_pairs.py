@@ -45,7 +45,9 @@ def test_eager_and_jit_amp_agree_at_each_two_doors(
             differ.append(f"{item.door}: {answer['kind']}: {item.features}: {answer['detail']}")
     worker.stop()
     assert not differ, "scripts/pairs makes them small\n" + "\n".join(differ)
-    assert verdicts["agrees"] > 0.8 * verdicts.total(), verdicts
+    # refused is only what has a feature that is to be refused
+    assert verdicts["agrees"] > 0.9 * (verdicts.total() - verdicts["refused"]), verdicts
+    assert verdicts["agrees"] > 0.6 * verdicts.total(), verdicts
 
 
 @pytest.mark.parametrize("count", [1, 2, plan.WIDTH + 1, 50, len(FEATURES)])

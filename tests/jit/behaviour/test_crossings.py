@@ -406,9 +406,54 @@ class WriteByAFunctionToWhatIsNamedThatIsLost(nn.Module):
             return y
 
 
+class SecondOfTwoWritesThatIsLost(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+            z = y.type_as(y)
+            w = torch.zeros(3, 3)
+            w[0, 0] = z[0, 0] = 7.0
+            return y + w
+
+
+class OneOfTwoWritesThatIsLost(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+            z = y.type_as(y)
+            w = torch.zeros(3, 3)
+            z[0, 0], w[1, 1] = (
+                x[0, 1],
+                x[1, 0],
+            )
+            return y + w
+
+
+class WriteByALoopThatIsLost(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+            z = y.type_as(y)
+            for z[0] in [x[0], x[1]]:
+                pass
+            return y
+
+
+class WriteToATensorInAListThatIsLost(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+            torch._foreach_add_([y], 1)
+            return y
+
+
 @pytest.mark.parametrize(
     ("make", "line"),
     [
+        (SecondOfTwoWritesThatIsLost, "w[0, 0] = z[0, 0] = 7.0"),
+        (OneOfTwoWritesThatIsLost, "z[0, 0], w[1, 1] ="),
+        (WriteByALoopThatIsLost, "for z[0] in"),
+        (WriteToATensorInAListThatIsLost, "torch._foreach_add_"),
         (WriteToAFunctionsViewThatIsLost, "z /= 2"),
         (WriteByAFunctionThatIsLost, "torch.relu_"),
         (WriteToAFunctionsViewOfWhatIsNamedThatIsLost, "z /= 4"),
@@ -455,6 +500,33 @@ def test_a_number_is_no_write_that_is_lost() -> None:
     for made in (jit_amp.script(program), jit_amp.freeze(program, example_inputs=(x,))):
         for _ in range(3):
             assert torch.equal(made(x), program(x))
+
+
+class WritesThatAreKept(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Identity(), nn.Identity()])
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+            for layer in self.layers:  # one after another: a line is several in the graph
+                z = y.type_as(y)
+                w = torch.zeros_like(x)
+                z[0, 0], z[1, 1] = (
+                    x[0, 1],
+                    x[1, 0],
+                )
+                w[0, 0] = z[0, 1] = 7.0
+                zs = [z]
+                torch._foreach_add_(zs, 1)
+                F.relu(z, inplace=True)
+                y = y + layer(z) + w + zs[0]
+            return y
+
+
+def test_a_write_of_several_that_is_kept_is_not_refused() -> None:
+    assert_parity(WritesThatAreKept().eval(), (square(),))
 
 
 def without_scopes(x: Tensor) -> Tensor:
