@@ -206,14 +206,17 @@ void bind_errors(py::module_& m) {
 void bind_scripting(py::module_& m) {
   m.def("take_turn", &jit_amp::take_turn);
   m.def("leave_turn", &jit_amp::leave_turn);
-  const auto as_tuple = [](const jit_amp::Sources& found) {
-    return std::make_tuple(found.texts, found.writes, found.anew);
-  };
-  m.def("sources_of", [as_tuple](const StrongFunctionPtr& function) {
-    return as_tuple(jit_amp::sources_of(torch::jit::toGraphFunction(*function.function_)));
+  py::class_<jit_amp::Sources>(m, "Sources")
+      .def_readonly("name", &jit_amp::Sources::name)
+      .def_readonly("arguments", &jit_amp::Sources::arguments)
+      .def_readonly("texts", &jit_amp::Sources::texts)
+      .def_readonly("writes", &jit_amp::Sources::writes)
+      .def_readonly("anew", &jit_amp::Sources::anew);
+  m.def("sources_of", [](const StrongFunctionPtr& function) {
+    return jit_amp::sources_of(torch::jit::toGraphFunction(*function.function_));
   });
-  m.def("sources_of",
-        [as_tuple](const Module& module) { return as_tuple(jit_amp::sources_of(module)); });
+  m.def("sources_of", [](const Module& module) { return jit_amp::sources_of(module); });
+  m.def("attribute_type", &jit_amp::attribute_type);
   // Whether it is right as it is: lowered before, or without scopes, and served now.
   m.def("leave_function", [](const StrongFunctionPtr& function) {
     auto& graph_function = torch::jit::toGraphFunction(*function.function_);

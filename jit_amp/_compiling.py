@@ -59,7 +59,7 @@ def compiled(obj: Any, frames_up: int = 0, is_wrapped: bool = False) -> Any:
         finally:
             _this_thread.compilation = None
         if isinstance(result, (ScriptFunction, ScriptModule)):
-            _lost_writes.refuse(result, compilation.writes, is_wrapped)
+            _lost_writes.refuse(result, compilation.suspects, is_wrapped)
         compilation.keep_types()
         if isinstance(result, ScriptModule):
             compilation.set_apart(result)
@@ -106,7 +106,7 @@ class _Compilation(_recursive.ConcreteTypeStore):
         self.types: dict[int, Any] = {}  # of the modules that were seen, by id
         self.expected: set[Any] = set()  # decorated functions whose scopes are being seen to
         self.looked_at: set[Any] = set()  # functions
-        self.writes: list[_lost_writes.Write] = []  # of these, that PyTorch may drop
+        self.suspects: list[_lost_writes.Suspect] = []  # of these, whose writes PyTorch may drop
 
     def get_or_create_concrete_type(self, nn_module: torch.nn.Module) -> Any:
         """The type of a module: a known one where there is one. Decorators are part of it."""
@@ -177,7 +177,7 @@ class _Compilation(_recursive.ConcreteTypeStore):
         function = getattr(function, "__func__", function)
         if function not in self.looked_at:
             self.looked_at.add(function)
-            self.writes += _lost_writes.suspected(function)
+            self.suspects += _lost_writes.suspected(function)
 
     def set_apart(self, result: ScriptModule) -> None:
         """Has PyTorch know modules of our types by these types alone, as it does those that were

@@ -20,8 +20,8 @@ import collections
 import functools
 import inspect
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, NoReturn, TypeGuard
 
 import torch
 from torch.jit import ScriptFunction
@@ -40,58 +40,93 @@ _ANEW = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.Pow)
 _IS_SCRIPTING = ("torch.jit.is_scripting()", "jit.is_scripting()", "is_scripting()")
 
 
+# File, number of the first line, text.
+_Text = tuple[str, int, str]
+
+
+class Suspect(NamedTuple):
+    """A Python function with a write that may be dropped, and all that it does with it."""
+
+    name: str  # and that of its class
+    text: _Text
+
+
 class Write(NamedTuple):
     """A statement that writes to what may be another tensor too."""
 
-    file: str
     line: int
     text: str
     of: int  # how many writes of its kind the line has
-    makes_anew: bool = False  # by an operator that gives a new tensor, to a name
+    makes_anew: bool  # by an operator that gives a new tensor, to a name
 
 
-def refuse(scripted: Any, suspects: Iterable[Write], is_wrapped: bool) -> None:
-    """Refuses what has scopes, or gets one around it, and writes that PyTorch has dropped:
-    ``suspects``, or what the texts have that functions were compiled from."""
+def refuse(scripted: Any, suspects: Sequence[Suspect], is_wrapped: bool) -> None:
+    """Refuses what has scopes, or gets one around it, and writes that PyTorch has dropped: of
+    the texts that its functions were compiled from, or of ``suspects``, which show none."""
     made = scripted if isinstance(scripted, ScriptFunction) else scripted._c
     if not (is_wrapped or _C.has_scopes(made)):
         return
-    texts, writes, anew = _C.sources_of(made)
-    in_texts = (write for text in sorted(texts) for write in _suspected(*text))
-    for write in (*suspects, *in_texts):
-        kept = (anew if write.makes_anew else writes).get((write.file, write.line), 0)
-        if kept == 0 or kept % write.of:  # there are more where the compiler unrolls a loop
-            where = f'  File "{write.file}", line {write.line}\n    {write.text}'
-            _C.refuse(210, [where])
+    unseen = {suspect.text[:2]: suspect for suspect in suspects}
+    for function in _C.sources_of(made):
+        texts = function.texts or {
+            each.text for each in suspects if each.name == _name_in(function)
+        }
+        for text in sorted(texts):
+            unseen.pop(text[:2], None)
+            for write in _suspected(text, _known_nones(text, function.arguments)):
+                counts = function.anew if write.makes_anew else function.writes
+                count = counts.get((text[0], write.line), 0)
+                if count == 0 or count % write.of:  # more, where the compiler unrolls a loop
+                    _refuse(text, write)
+    for suspect in unseen.values():
+        _refuse(suspect.text, _suspected(suspect.text)[0])
 
 
-def suspected(function: Callable[..., Any]) -> tuple[Write, ...]:
-    """The writes of a Python function that PyTorch's compiler may drop. It may drop all that a
-    function does, which has no text then."""
+def _refuse(text: _Text, write: Write) -> NoReturn:
+    _C.refuse(210, [f'  File "{text[0]}", line {write.line}\n    {write.text}'])
+
+
+def suspected(function: Callable[..., Any]) -> tuple[Suspect, ...]:
+    """A Python function, if it has writes that PyTorch's compiler may drop."""
     try:
         lines, first = inspect.getsourcelines(function)
         file = inspect.getsourcefile(function) or ""
     except (OSError, TypeError):  # the compiler says what is wrong with it
         return ()
-    return _suspected(file, first, "".join(lines))
+    text = (file, first, "".join(lines))
+    name = function.__qualname__.rpartition("<locals>.")[2]
+    return (Suspect(name, text),) if _suspected(text) else ()
+
+
+def _name_in(function: _C.Sources) -> str:
+    """As in Python: ``Block.forward``. TorchScript's is
+    ``__torch__.module.___torch_mangle_3.Block.forward``."""
+    of = str(function.arguments.get("self", "")).rpartition(".")[2]
+    return f"{of}.{function.name}" if of else function.name
 
 
 @functools.lru_cache(maxsize=4096)
-def _suspected(file: str, first: int, text: str) -> tuple[Write, ...]:
+def _tree(text: _Text) -> ast.AST:
     try:
-        tree = ast.parse(textwrap.dedent(text))
+        return ast.parse(textwrap.dedent(text[2]))
     except SyntaxError:  # of a trace it is the stack
-        return ()
-    lines = text.split("\n")
+        return ast.Module([], [])
+
+
+@functools.lru_cache(maxsize=4096)
+def _suspected(text: _Text, nones: frozenset[tuple[str, bool]] = frozenset()) -> tuple[Write, ...]:
+    """The writes that may be dropped. ``nones``: what is known to be None, or not to be."""
+    tree, lines = _tree(text), text[2].split("\n")
+    nodes = list(_compiled(tree, dict(nones)))
     aliases: set[str] = set()
-    assigned = [pair for node in _compiled(tree) for pair in _assigned(node)]
+    assigned = [pair for node in nodes for pair in _assigned(node)]
     for _ in assigned:  # in any order: a name that is one anywhere is one
         more = {name.id for t, value in assigned if _is_alias(value, aliases) for name in _names(t)}
         if more <= aliases:
             break
         aliases |= more
-    shared = aliases | _shared(tree, assigned)
     numbers = _numbers(assigned)
+    shared = aliases | (_shared(nodes, assigned) - numbers)
 
     def is_suspect(target: ast.expr, makes_anew: bool) -> bool:
         if makes_anew:  # an element of a list or a dictionary is set nevertheless
@@ -99,7 +134,7 @@ def _suspected(file: str, first: int, text: str) -> tuple[Write, ...]:
         return isinstance(target, ast.List) or _is_alias(target, aliases)
 
     found: list[tuple[int, bool, bool]] = []
-    for node in _compiled(tree):
+    for node in nodes:
         makes_anew = _makes_anew(node)
         for line, targets in _written(node):
             to_a_name = makes_anew and isinstance(targets[0], ast.Name)
@@ -108,10 +143,50 @@ def _suspected(file: str, first: int, text: str) -> tuple[Write, ...]:
                 found.append((line, to_a_name, is_lost))
     of = collections.Counter((line, to_a_name) for line, to_a_name, _ in found)
     return tuple(
-        Write(file, first + line - 1, lines[line - 1].strip(), of[line, to_a_name], to_a_name)
+        Write(text[1] + line - 1, lines[line - 1].strip(), of[line, to_a_name], to_a_name)
         for line, to_a_name, is_lost in found
         if is_lost
     )
+
+
+def _known_nones(text: _Text, arguments: dict[str, Any]) -> frozenset[tuple[str, bool]]:
+    """What the text compares with None, where its type says whether it is: the compiler leaves out
+    the branch that cannot be (``emitCondExpr`` of torch/csrc/jit/frontend/ir_emitter.cpp)."""
+    return frozenset(
+        (ast.unparse(value), type_.kind() == "NoneType")
+        for value in _compared_with_none(text)
+        if (type_ := _type(value, arguments)) is not None
+        if type_.kind() not in ("OptionalType", "UnionType", "AnyType")
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _compared_with_none(text: _Text) -> tuple[ast.expr, ...]:
+    """Arguments, and attributes of them, that no statement gives another value."""
+    nodes = list(ast.walk(_tree(text)))
+    set_ = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    set_ |= {n.attr for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
+    compared = (node.left for node in nodes if _is_none_test(node))
+    return tuple(each for each in compared if set_.isdisjoint(ast.unparse(each).split(".")))
+
+
+def _is_none_test(node: ast.AST) -> TypeGuard[ast.Compare]:
+    return (
+        isinstance(node, ast.Compare)
+        and len(node.ops) == 1
+        and isinstance(node.ops[0], (ast.Is, ast.IsNot))
+        and isinstance(node.comparators[0], ast.Constant)
+        and node.comparators[0].value is None
+    )
+
+
+def _type(value: ast.expr, arguments: dict[str, Any]) -> Any | None:
+    if isinstance(value, ast.Name):
+        return arguments.get(value.id)
+    if isinstance(value, ast.Attribute):
+        of = _type(value.value, arguments)
+        return None if of is None else _C.attribute_type(of, value.attr)
+    return None
 
 
 def _name(value: ast.expr) -> str:
@@ -122,29 +197,25 @@ def _makes_anew(node: ast.AST) -> bool:
     return isinstance(node, ast.AugAssign) and isinstance(node.op, _ANEW)
 
 
-def _shared(tree: ast.AST, assigned: list[tuple[ast.expr, ast.expr]]) -> set[str]:
+def _shared(nodes: list[ast.AST], assigned: list[tuple[ast.expr, ast.expr]]) -> set[str]:
     """Names of what may have another name: that of a caller, of an attribute or element, or a
-    second one. Not of numbers, which nothing writes to."""
-    shared = set(_tensors_given(tree))
+    second one."""
+    shared: set[str] = set()
     for target, value in assigned:
         if _reads_attribute(value):
             shared.update(name.id for name in _names(target))
         read = {each.id for each in ast.walk(value) if isinstance(each, ast.Name)}
         if sources := {name for name in read if _is_alias(value, {name})}:
             shared |= sources | {name.id for name in _names(target)}
-    for node in _compiled(tree):  # what is put into a list, or handed to a function
-        if isinstance(node, ast.Call):
-            shared.update(each.id for each in node.args if isinstance(each, ast.Name))
-    return shared - _numbers(assigned)
-
-
-def _tensors_given(tree: ast.AST) -> Iterator[str]:
-    """Parameters that are tensors, or hold tensors: all that is not said to be something else."""
-    for node in ast.walk(tree):
+    for node in nodes:
+        # all that is not said to be something else than a tensor, or to hold some
         if isinstance(node, ast.arg) and (
             node.annotation is None or "Tensor" in ast.unparse(node.annotation)
         ):
-            yield node.arg
+            shared.add(node.arg)
+        if isinstance(node, ast.Call):  # what is put into a list, or handed to a function
+            shared.update(each.id for each in node.args if isinstance(each, ast.Name))
+    return shared
 
 
 def _reads_attribute(value: ast.expr) -> bool:
@@ -188,18 +259,51 @@ def _is_number(value: ast.expr, numbers: set[str]) -> bool:
     return is_operator and all(_is_number(each, numbers) for each in operands)
 
 
-def _compiled(tree: ast.AST) -> Iterator[ast.AST]:
-    """As ast.walk, without what the compiler leaves out: what is for Python alone."""
+def _compiled(tree: ast.AST, nones: dict[str, bool]) -> Iterator[ast.AST]:
+    """As ast.walk, without what the compiler leaves out: what is for Python alone, branches that
+    cannot be, and what stands behind a return."""
     ahead = [tree]
     while ahead:
         node = ahead.pop()
         yield node
-        left_out: list[ast.stmt] = []
-        if isinstance(node, ast.If):
-            test = ast.unparse(node.test)
-            if test.removeprefix("not ") in _IS_SCRIPTING:
-                left_out = node.body if test.startswith("not ") else node.orelse
+        left_out = list(_never_taken(node, nones))
+        for block in (getattr(node, "body", ()), getattr(node, "orelse", ())):
+            if isinstance(block, list):
+                ends = [i for i, each in enumerate(block) if _exits(each, nones)]
+                left_out += block[ends[0] + 1 :] if ends else ()
         ahead += [each for each in ast.iter_child_nodes(node) if each not in left_out]
+
+
+def _never_taken(node: ast.AST, nones: dict[str, bool]) -> list[ast.stmt]:
+    taken = _known(node.test, nones) if isinstance(node, ast.If) else None
+    return [] if taken is None else node.orelse if taken else node.body  # type: ignore[attr-defined]
+
+
+def _exits(node: ast.stmt, nones: dict[str, bool]) -> bool:
+    """Whether nothing in its block that stands behind it is run."""
+    taken = _known(node.test, nones) if isinstance(node, ast.If) else None
+    if taken is not None:
+        block = node.body if taken else node.orelse  # type: ignore[attr-defined]
+        return any(_exits(each, nones) for each in block)
+    return isinstance(node, (ast.Return, ast.Raise, ast.Break, ast.Continue))
+
+
+def _known(test: ast.expr, nones: dict[str, bool]) -> bool | None:
+    """What a condition is, if the compiler knows."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        known = _known(test.operand, nones)
+        return None if known is None else not known
+    if isinstance(test, ast.BoolOp):
+        decides = isinstance(test.op, ast.Or)
+        for each in test.values:
+            known = _known(each, nones)
+            if known is None or known is decides:
+                return known
+        return not decides
+    if _is_none_test(test):
+        known = nones.get(ast.unparse(test.left))
+        return None if known is None else known is isinstance(test.ops[0], ast.Is)
+    return True if ast.unparse(test) in _IS_SCRIPTING else None
 
 
 def _assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:

@@ -2,8 +2,6 @@
 
 #include <torch/csrc/jit/passes/inliner.h>
 
-#include <algorithm>
-#include <map>
 #include <memory>
 #include <unordered_set>
 #include <utility>
@@ -17,7 +15,8 @@ namespace {
 
 using namespace torch::jit;
 
-struct Found : Sources {
+struct Found {
+  std::vector<Sources> sources;
   std::unordered_set<const Function*> functions;
 };
 
@@ -43,14 +42,17 @@ bool is_frozen(const c10::TypePtr& type) {
   return cls && cls->is_module() && !cls->hasAttribute("training");
 }
 
-void add(GraphFunction& function, Found& found) {
-  if (!found.functions.insert(&function).second) {
+void add(GraphFunction& function, Found& all) {
+  if (!all.functions.insert(&function).second) {
     return;
   }
   function.ensure_defined();
+  Sources found;
+  found.name = function.name();
+  for (const c10::Argument& argument : function.getSchema().arguments()) {
+    found.arguments.emplace(argument.name(), argument.type());
+  }
   std::shared_ptr<Source> last;
-  std::map<SourceLine, size_t> writes;
-  std::map<SourceLine, size_t> anew;
   for (Node* node : all_nodes(*function.graph())) {
     const SourceRange range = as_written(node->sourceRange());
     const std::shared_ptr<Source> source = range.source();
@@ -59,7 +61,8 @@ void add(GraphFunction& function, Found& found) {
       found.texts.emplace(*source->filename(), source->starting_line_no(),
                           source->text_str().str());
     }
-    for (auto* lines : {is_write(node) ? &writes : nullptr, is_made_anew(node) ? &anew : nullptr}) {
+    for (auto* lines :
+         {is_write(node) ? &found.writes : nullptr, is_made_anew(node) ? &found.anew : nullptr}) {
       const auto place = lines ? range.file_line_col() : std::nullopt;
       if (place) {
         ++(*lines)[{std::get<0>(*place), std::get<1>(*place)}];
@@ -73,26 +76,21 @@ void add(GraphFunction& function, Found& found) {
                             : is_method ? tryToGraphFunction(node)
                                         : nullptr;
     if (callee) {
-      add(*callee, found);
+      add(*callee, all);
     }
   }
-  // A text may be compiled to several graphs.
-  for (auto [to, from] : {std::pair(&found.writes, &writes), std::pair(&found.anew, &anew)}) {
-    for (const auto& [line, count] : *from) {
-      (*to)[line] = std::max((*to)[line], count);
-    }
-  }
+  all.sources.push_back(std::move(found));
 }
 
 }  // namespace
 
-Sources sources_of(GraphFunction& function) {
+std::vector<Sources> sources_of(GraphFunction& function) {
   Found found;
   refusing_unfit_graphs([&] { add(function, found); });
-  return found;
+  return std::move(found.sources);
 }
 
-Sources sources_of(const Module& module) {
+std::vector<Sources> sources_of(const Module& module) {
   Found found;
   refusing_unfit_graphs([&] {
     for (const Module& each : module.modules()) {
@@ -104,7 +102,18 @@ Sources sources_of(const Module& module) {
       }
     }
   });
-  return found;
+  return std::move(found.sources);
+}
+
+c10::TypePtr attribute_type(const c10::TypePtr& type, const std::string& name) {
+  const auto cls = type->cast<c10::ClassType>();
+  if (!cls) {
+    return nullptr;
+  }
+  if (const auto constant = cls->findConstantSlot(name)) {
+    return cls->getConstant(*constant).type();
+  }
+  return cls->findAttribute(name);
 }
 
 }  // namespace jit_amp

@@ -13,6 +13,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 namespace jit_amp {
 
@@ -21,19 +22,24 @@ using SourceText = std::tuple<std::string, size_t, std::string>;
 // File and number of the line.
 using SourceLine = std::pair<std::string, size_t>;
 
+// Of one function that PyTorch has compiled.
 struct Sources {
-  std::set<SourceText> texts;
-  // How often a graph writes to a tensor at a line.
+  std::string name;
+  std::map<std::string, c10::TypePtr> arguments;
+  std::set<SourceText> texts;  // that it was compiled from; none where no node is left
+  // How often its graph writes to a tensor at a line.
   std::map<SourceLine, size_t> writes;
   // How often it has what the compiler makes of `**=`, `&=`, `|=`, `^=`.
   std::map<SourceLine, size_t> anew;
 };
 
-// Of a function, or of a module's functions, their callees' included: the texts that they were
-// compiled from, and what their graphs have at which line. A function without a node shows no text.
-// Modules that are frozen are left out: their graphs are not what the text was compiled to.
+// Of a function, or of a module's functions, and of all that they call. Modules that are frozen are
+// left out: their graphs are not what the text was compiled to.
 // Throws AutocastError of a graph that calls what is not there.
-Sources sources_of(torch::jit::GraphFunction& function);
-Sources sources_of(const torch::jit::Module& module);
+std::vector<Sources> sources_of(torch::jit::GraphFunction& function);
+std::vector<Sources> sources_of(const torch::jit::Module& module);
+
+// The type of an attribute or a constant of a module or an object; null where it has none.
+c10::TypePtr attribute_type(const c10::TypePtr& type, const std::string& name);
 
 }  // namespace jit_amp

@@ -308,7 +308,7 @@ FAULTS = [
         (
             Edit(
                 "jit_amp/_lost_writes.py",
-                "kept == 0 or kept % write.of",
+                "count == 0 or count % write.of",
                 "False",
             ),
         ),

@@ -529,6 +529,128 @@ def test_a_write_of_several_that_is_kept_is_not_refused() -> None:
     assert_parity(WritesThatAreKept().eval(), (square(),))
 
 
+class KeptWithANormAlone(nn.Module):
+    def __init__(self, norm: nn.Module | None) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, x: Tensor):
+        y = x @ x
+        z = y.type_as(y)
+        z += 1
+        if self.norm is not None:
+            y = self.norm(z) + y
+        return y
+
+
+class AllIsLostWithoutANorm(nn.Module):
+    def __init__(self, norm: nn.Module | None) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, x: Tensor):
+        z = x.type_as(x)
+        z += 1
+        if self.norm is not None:
+            x = self.norm(z) + x
+        return x
+
+
+class CallsTwo(nn.Module):
+    def __init__(self, first: nn.Module, second: nn.Module) -> None:
+        super().__init__()
+        self.first, self.second = first, second
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.second(self.first(x @ x))
+
+
+@pytest.mark.parametrize("make", [KeptWithANormAlone, AllIsLostWithoutANorm])
+def test_a_lost_write_is_found_in_each_module_of_a_class(
+    make: Callable[[nn.Module | None], nn.Module],
+) -> None:
+    kept = CallsTwo(make(nn.Identity()), make(nn.Identity()))
+    assert_parity(kept.eval(), (square(),))
+    for norms in ((None, nn.Identity()), (nn.Identity(), None)):
+        with pytest.raises(jit_amp.AutocastError, match=r"JA210(.|\n)*z \+= 1"):
+            jit_amp.script(CallsTwo(*(make(each) for each in norms)))
+
+
+class WritesInBranchesThatCannotBe(nn.Module):
+    def __init__(self, norm: nn.Module | None, inner: nn.Module | None = None) -> None:
+        super().__init__()
+        self.norm = norm
+        self.inner = inner
+
+    def forward(self, x: Tensor, other: None = None):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+            if self.norm is not None:
+                z = y.type_as(y)
+                z += 1
+                y = self.norm(z) + y
+            if self.inner is not None:
+                y = y * 0.5
+                if self.inner.norm is not None:
+                    z = y.type_as(y)
+                    z *= 2
+                    y = z + y
+            if other is not None and y.sum() > 0:
+                z = y.type_as(y)
+                z *= 3
+                y = z + y
+            y = y @ x
+        return y
+
+
+class WritesBehindAReturn(nn.Module):
+    def __init__(self, norm: nn.Module | None) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def after(self, y: Tensor) -> Tensor:
+        if self.norm is None:
+            return y
+        z = y.type_as(y)
+        z += 1
+        return self.norm(z) + y
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.after(x @ x)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        WritesInBranchesThatCannotBe(None),
+        WritesInBranchesThatCannotBe(nn.Identity()),
+        WritesInBranchesThatCannotBe(None, WritesInBranchesThatCannotBe(None)),
+        WritesInBranchesThatCannotBe(None, WritesInBranchesThatCannotBe(nn.Identity())),
+        WritesBehindAReturn(None),
+        WritesBehindAReturn(nn.Identity()),
+    ],
+)
+def test_a_write_in_a_branch_that_is_not_compiled_is_not_lost(program: nn.Module) -> None:
+    assert_parity(program.eval(), (square(),))
+
+
+class LostIfThereIsAMask(nn.Module):
+    def forward(self, x: Tensor, mask: Optional[Tensor] = None):  # noqa: UP045
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+            if mask is not None:
+                z = y.type_as(mask)
+                z += 1
+            return y
+
+
+def test_a_write_in_a_branch_that_may_be_is_lost() -> None:
+    with pytest.raises(jit_amp.AutocastError, match="JA210"):
+        jit_amp.script(LostIfThereIsAMask())
+
+
 def without_scopes(x: Tensor) -> Tensor:
     z = x.type_as(x)
     z += 1
