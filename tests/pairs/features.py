@@ -908,7 +908,35 @@ def _lost(name: str, expression: str, write: str = "z += 0.5") -> Feature:
     )
 
 
+# Two modules of a class have one text, and a graph each.
+_NORMED = """
+class Normed(nn.Module):
+    def __init__(self, norm):
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, x: Tensor):
+        y = F.relu(x)
+        z = y.type_as(y)
+        z += 0.5
+        if self.norm is not None:
+            y = self.norm(z) * y
+        return y
+"""
+
 ALIASES = [
+    Feature(
+        "lost write in one of two modules of a class",
+        "x = self.normed_b(self.normed_a(x))",
+        "self.normed_a, self.normed_b = Normed(nn.Identity()), Normed(None)",
+        _NORMED,
+        refused_in_process=("JA210",),
+    ),
+    Feature(
+        "write in a branch that cannot be",
+        "if self.no_norm is not None:\n    z = x.type_as(x)\n    z += 0.5\n    x = x * z",
+        "self.no_norm = None",
+    ),
     _lost("dropout's result", "self.losing(y)"),
     _lost("F.dropout's result", "F.dropout(y, 0.5, self.training)", "z.add_(1)"),
     _lost("type_as' result", "y.type_as(y)"),
@@ -920,7 +948,7 @@ ALIASES = [
     _lost("reshape's result", "y.reshape(-1, 4)", "z[:, 0] = 2.0"),
     _lost("a result, by a function", "y.type_as(y)", "torch.relu_(z)"),
     _lost("a result, named in a call", "y.type_as(y)", "torch.relu_(input=z)"),
-    _lost("a result, one of two", "y.type_as(y)", "z[0], other = x[0] * 2, x[1]"),
+    _lost("a result, one of two", "y.type_as(y)", "z[0], other = x[0] * 2, x[-1]"),
     _lost("a tensor in a list", "y.type_as(y)", "torch._foreach_add_([z], 1)"),
     _lost("what a function views", "torch.reshape(y.type_as(y), [-1, 4])", "z /= 2"),
     _lost("a second name of a result", "y.type_as(y)", "other: Tensor = z\nother -= 1"),

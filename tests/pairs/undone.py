@@ -326,6 +326,17 @@ FAULTS = [
         ("lost write to a result,", "lost write to what a function"),
     ),
     Fault(
+        "a write is looked for in branches that the compiler leaves out",
+        (
+            Edit(
+                "jit_amp/_lost_writes.py",
+                "_known_nones(text, function.arguments)",
+                "frozenset()",
+            ),
+        ),
+        ("write in a branch that cannot be",),
+    ),
+    Fault(
         "explain leaves a scope on that a program entered by hand",
         (Edit("jit_amp/_explain.py", "@_kept.modes()\n"),),
         ("scope entered by hand",),
