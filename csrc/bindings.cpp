@@ -207,7 +207,7 @@ void bind_scripting(py::module_& m) {
   m.def("take_turn", &jit_amp::take_turn);
   m.def("leave_turn", &jit_amp::leave_turn);
   py::class_<jit_amp::Sources>(m, "Sources")
-      .def_readonly("name", &jit_amp::Sources::name)
+      .def_readonly("qualified_name", &jit_amp::Sources::qualified_name)
       .def_readonly("arguments", &jit_amp::Sources::arguments)
       .def_readonly("texts", &jit_amp::Sources::texts)
       .def_readonly("writes", &jit_amp::Sources::writes)

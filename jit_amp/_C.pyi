@@ -10,7 +10,7 @@ _Scope = tuple[str, Any, bool, bool | None]
 class AutocastError(RuntimeError): ...
 
 class Sources:
-    name: str
+    qualified_name: str
     arguments: dict[str, Any]
     texts: set[tuple[str, int, str]]
     writes: dict[tuple[str, int], int]

@@ -19,12 +19,13 @@ import ast
 import collections
 import functools
 import inspect
+import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeGuard
 
 import torch
-from torch.jit import ScriptFunction
+from torch.jit import ScriptFunction, _state
 
 from jit_amp import _C
 
@@ -34,6 +35,7 @@ _MAY_RETURN_AN_OPERAND = {row[0] for row in _C.operator_traits() if row[2] == "m
 _VIEWS = {"H", "T", "data", "imag", "mH", "mT", "real"}
 
 _TENSORS = str(torch._C.ListType(torch._C.TensorType.get()))
+_NUMBERS = ("int", "float", "bool", "complex")
 # Operators of which the compiler makes ones that give a new tensor.
 _ANEW = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.Pow)
 
@@ -66,11 +68,10 @@ def refuse(scripted: Any, suspects: Sequence[Suspect], is_wrapped: bool) -> None
     made = scripted if isinstance(scripted, ScriptFunction) else scripted._c
     if not (is_wrapped or _C.has_scopes(made)):
         return
+    classes = _python_classes(scripted)
     unseen = {suspect.text[:2]: suspect for suspect in suspects}
     for function in _C.sources_of(made):
-        texts = function.texts or {
-            each.text for each in suspects if each.name == _name_in(function)
-        }
+        texts = function.texts or set(_texts_of_all_dropped(function, suspects, classes))
         for text in sorted(texts):
             unseen.pop(text[:2], None)
             for write in _suspected(text, _known_nones(text, function.arguments)):
@@ -88,21 +89,48 @@ def _refuse(text: _Text, write: Write) -> NoReturn:
 
 def suspected(function: Callable[..., Any]) -> tuple[Suspect, ...]:
     """A Python function, if it has writes that PyTorch's compiler may drop."""
+    name = function.__qualname__.rpartition("<locals>.")[2]
+    return tuple(Suspect(name, text) for text in _text_of(function) if _suspected(text))
+
+
+def _text_of(function: Any) -> list[_Text]:
     try:
         lines, first = inspect.getsourcelines(function)
-        file = inspect.getsourcefile(function) or ""
+        return [(inspect.getsourcefile(function) or "", first, "".join(lines))]
     except (OSError, TypeError):  # the compiler says what is wrong with it
-        return ()
-    text = (file, first, "".join(lines))
-    name = function.__qualname__.rpartition("<locals>.")[2]
-    return (Suspect(name, text),) if _suspected(text) else ()
+        return []
 
 
-def _name_in(function: _C.Sources) -> str:
-    """As in Python: ``Block.forward``. TorchScript's is
-    ``__torch__.module.___torch_mangle_3.Block.forward``."""
-    of = str(function.arguments.get("self", "")).rpartition(".")[2]
-    return f"{of}.{function.name}" if of else function.name
+def _python_classes(scripted: Any) -> dict[str, type]:
+    """The Python classes of modules that PyTorch has compiled, by the names of their types."""
+    modules: Iterable[Any] = scripted.modules() if isinstance(scripted, torch.nn.Module) else ()
+    known = ((each, getattr(each, "_concrete_type", None)) for each in modules)
+    return {m._c.qualified_name: concrete.py_class for m, concrete in known if concrete is not None}
+
+
+def _texts_of_all_dropped(
+    function: _C.Sources, suspects: Sequence[Suspect], classes: dict[str, type]
+) -> Iterator[_Text]:
+    """The text of a function that no node is left of: it has just been compiled, or PyTorch knows
+    from which function of Python it was (torch/jit/_state.py)."""
+    owner, _, name = function.qualified_name.rpartition(".")
+    in_python = f"{owner.rpartition('.')[2]}.{name}" if "self" in function.arguments else name
+    yield from (each.text for each in suspects if each.name == in_python)
+    cls = classes.get(owner) or _state._get_python_class(owner)  # type: ignore[no-untyped-call]
+    if cls is not None:
+        accessor = re.fullmatch(r"__(.+)_(?:g|s)etter", name)
+        member = inspect.getattr_static(cls, accessor[1] if accessor else name, None)
+        if isinstance(member, property):
+            member = member.fset if name.endswith("_setter") else member.fget
+        yield from _text_of(getattr(member, "__func__", member))
+    else:
+        compiled = list(_state._jit_caching_layer.items())
+        yield from (
+            text
+            for python, qualified_name in compiled
+            if qualified_name == function.qualified_name
+            for text in _text_of(python)
+        )
 
 
 @functools.lru_cache(maxsize=4096)
@@ -125,12 +153,11 @@ def _suspected(text: _Text, nones: frozenset[tuple[str, bool]] = frozenset()) ->
         if more <= aliases:
             break
         aliases |= more
-    numbers = _numbers(assigned)
-    shared = aliases | (_shared(nodes, assigned) - numbers)
+    numbers = _numbers(nodes, assigned)
 
     def is_suspect(target: ast.expr, makes_anew: bool) -> bool:
         if makes_anew:  # an element of a list or a dictionary is set nevertheless
-            return isinstance(target, ast.Subscript) or _name(target) in shared
+            return isinstance(target, (ast.Name, ast.Subscript))
         return isinstance(target, ast.List) or _is_alias(target, aliases)
 
     found: list[tuple[int, bool, bool]] = []
@@ -197,50 +224,23 @@ def _makes_anew(node: ast.AST) -> bool:
     return isinstance(node, ast.AugAssign) and isinstance(node.op, _ANEW)
 
 
-def _shared(nodes: list[ast.AST], assigned: list[tuple[ast.expr, ast.expr]]) -> set[str]:
-    """Names of what may have another name: that of a caller, of an attribute or element, or a
-    second one."""
-    shared: set[str] = set()
-    for target, value in assigned:
-        if _reads_attribute(value):
-            shared.update(name.id for name in _names(target))
-        read = {each.id for each in ast.walk(value) if isinstance(each, ast.Name)}
-        if sources := {name for name in read if _is_alias(value, {name})}:
-            shared |= sources | {name.id for name in _names(target)}
-    for node in nodes:
-        # all that is not said to be something else than a tensor, or to hold some
-        if isinstance(node, ast.arg) and (
-            node.annotation is None or "Tensor" in ast.unparse(node.annotation)
-        ):
-            shared.add(node.arg)
-        if isinstance(node, ast.Call):  # what is put into a list, or handed to a function
-            shared.update(each.id for each in node.args if isinstance(each, ast.Name))
-    return shared
-
-
-def _reads_attribute(value: ast.expr) -> bool:
-    """Whether it is ``self.x``, or a part or view of it."""
-    if isinstance(value, ast.Attribute):
-        is_view = value.attr in _VIEWS
-        return (not is_view and isinstance(value.value, ast.Name)) or _reads_attribute(value.value)
-    if isinstance(value, ast.Subscript):
-        return _reads_attribute(value.value)
-    if isinstance(value, ast.IfExp):
-        return _reads_attribute(value.body) or _reads_attribute(value.orelse)
-    of = value.func if isinstance(value, ast.Call) else None
-    is_view = isinstance(of, ast.Attribute) and _may_share_memory(of.attr, True)
-    return isinstance(of, ast.Attribute) and is_view and _reads_attribute(of.value)
-
-
-def _numbers(assigned: list[tuple[ast.expr, ast.expr]]) -> set[str]:
-    """Names that are given numbers alone: constants, and what is computed of them."""
+def _numbers(nodes: list[ast.AST], assigned: list[tuple[ast.expr, ast.expr]]) -> set[str]:
+    """Names that are given numbers alone: constants, sizes, and what is computed of them."""
     values: dict[str, list[ast.expr]] = {}
     for target, value in assigned:
         for name in _names(target):
             values.setdefault(name.id, []).append(value)
+    parameters = [node for node in nodes if isinstance(node, ast.arg)]
+    of_parameters = {
+        node.arg
+        for node in parameters
+        if node.annotation is not None and ast.unparse(node.annotation) in _NUMBERS
+    }
+    others = {node.arg for node in parameters} - of_parameters
     numbers: set[str] = set()
-    for _ in values:
+    for _ in range(len(values) + 1):
         more = {n for n, given in values.items() if all(_is_number(v, numbers) for v in given)}
+        more = (more | (of_parameters - values.keys())) - others
         if more == numbers:
             break
         numbers = more
@@ -252,8 +252,13 @@ def _is_number(value: ast.expr, numbers: set[str]) -> bool:
         return True
     if isinstance(value, ast.Name):
         return value.id in numbers
+    if isinstance(value, ast.Attribute):
+        return value.attr in ("shape", "ndim")
+    if isinstance(value, ast.Subscript):
+        return isinstance(value.value, ast.Attribute) and value.value.attr == "shape"
     if isinstance(value, ast.Call):
-        return getattr(value.func, "id", "") in ("len", "int", "float", "bool", "round", "range")
+        of_tensors = getattr(value.func, "attr", "") in ("size", "dim", "numel", "item")
+        return of_tensors or _name(value.func) in (*_NUMBERS, "len", "round", "range")
     operands = [each for each in ast.iter_child_nodes(value) if isinstance(each, ast.expr)]
     is_operator = isinstance(value, (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.IfExp))
     return is_operator and all(_is_number(each, numbers) for each in operands)

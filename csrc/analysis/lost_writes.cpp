@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "analysis/hidden_calls.h"
 #include "analysis/modules.h"
 #include "core/error.h"
 #include "core/graphs.h"
@@ -48,7 +49,7 @@ void add(GraphFunction& function, Found& all) {
   }
   function.ensure_defined();
   Sources found;
-  found.name = function.name();
+  found.qualified_name = function.qualname().qualifiedName();
   for (const c10::Argument& argument : function.getSchema().arguments()) {
     found.arguments.emplace(argument.name(), argument.type());
   }
@@ -74,7 +75,7 @@ void add(GraphFunction& function, Found& all) {
     const bool is_method = node->kind() == prim::CallMethod && !is_frozen(node->input(0)->type());
     GraphFunction* callee = type        ? tryToGraphFunction(*type->function())
                             : is_method ? tryToGraphFunction(node)
-                                        : nullptr;
+                                        : hidden_callee(node);
     if (callee) {
       add(*callee, all);
     }

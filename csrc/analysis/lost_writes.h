@@ -24,7 +24,7 @@ using SourceLine = std::pair<std::string, size_t>;
 
 // Of one function that PyTorch has compiled.
 struct Sources {
-  std::string name;
+  std::string qualified_name;
   std::map<std::string, c10::TypePtr> arguments;
   std::set<SourceText> texts;  // that it was compiled from; none where no node is left
   // How often its graph writes to a tensor at a line.
@@ -33,7 +33,7 @@ struct Sources {
   std::map<SourceLine, size_t> anew;
 };
 
-// Of a function, or of a module's functions, and of all that they call. Modules that are frozen are
+// Of a function, or of a module's functions, and of all that they run. Modules that are frozen are
 // left out: their graphs are not what the text was compiled to.
 // Throws AutocastError of a graph that calls what is not there.
 std::vector<Sources> sources_of(torch::jit::GraphFunction& function);

@@ -64,15 +64,20 @@ bool requires_grad(const c10::IValue& value) {
   return false;
 }
 
-// Whether the graph makes tensors that require grad, of ones that do not.
+// Whether the graph makes tensors that require grad, of ones that do not; or may, as it runs what is
+// not in it.
 bool makes_leaves(Graph& graph) {
   const auto nodes = all_nodes(graph);
-  return std::any_of(nodes.begin(), nodes.end(), [](const Node* node) {
+  return std::any_of(nodes.begin(), nodes.end(), [](Node* node) {
+    if (ops::is_scoped(node)) {
+      return makes_leaves(*node->g(attr::Subgraph));
+    }
     const at::Tensor* constant = tensor_in(node);
     const auto* schema = node->maybeSchema();
     const auto argument =
         schema ? schema->argumentIndexWithName("requires_grad") : std::optional<int>();
-    return (constant && constant->requires_grad()) || is_call(node) ||
+    return (constant && constant->requires_grad()) || is_call(node) || hidden_callee(node) ||
+           node->kind() == ops::program ||
            (argument && constant_as<bool>(node->input(*argument)) != false);
   });
 }
