@@ -249,6 +249,8 @@ def samples() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "istft", lambda: aten.istft(
         torch.stft(torch.randn(2, 32), 8, window=window, return_complex=True), 8, None, None, window)  # fmt: skip
     yield "vander", lambda: (aten.vander(w), aten.linalg_vander(w))
+    yield "gradient", lambda: aten.gradient.tensorarrayint(x[:, 0], [x[:, 0]], dim=[0])
+    yield "histogramdd", lambda: aten.histogramdd.int_bins(x, 3)
     yield "cov", lambda: (aten.cov(x), aten.corrcoef(x))
     yield "poisson", lambda: aten.poisson(torch.rand(3, 4))
     yield "binomial", lambda: aten.binomial(torch.full((3,), 5.0), torch.rand(3))

@@ -5,10 +5,12 @@
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
+#include <torch/csrc/jit/runtime/jit_exception.h>
 #include <torch/library.h>
 
 #include "core/ambient.h"
 #include "core/devices.h"
+#include "core/error.h"
 
 namespace jit_amp {
 namespace {
@@ -203,9 +205,10 @@ const torch::jit::RegisterOperators operators({
         [](Stack& stack) {
           const auto path = torch::jit::pop(stack).toStringRef();
           const auto then = torch::jit::pop(stack);
-          TORCH_CHECK(torch::jit::pop(stack) == then, "jit_amp: `self.", path,
-                      "` decides about an autocast scope, and Python code that the same call runs "
-                      "has assigned it: assign it outside the call");
+          if (torch::jit::pop(stack) != then) {  // Python code that the same call runs assigned it
+            const auto error = diagnostic(Diagnostic::assigned_attribute, nullptr, {path});
+            throw torch::jit::JITException(error.what(), AutocastError::kPythonName, error.what());
+          }
         },
         c10::AliasAnalysisKind::CONSERVATIVE),
     Operator(

@@ -64,8 +64,8 @@ bool requires_grad(const c10::IValue& value) {
   return false;
 }
 
-// Whether the graph makes tensors that require grad, of ones that do not; or may, as it runs what is
-// not in it.
+// Whether the graph makes tensors that require grad, of ones that do not; or may, as it runs what
+// is not in it.
 bool makes_leaves(Graph& graph) {
   const auto nodes = all_nodes(graph);
   return std::any_of(nodes.begin(), nodes.end(), [](Node* node) {

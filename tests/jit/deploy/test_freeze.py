@@ -633,3 +633,17 @@ def test_what_is_frozen_in_inference_mode_has_gradients_outside(optimize_numeric
         for call, each in zip((frozen, model), given, strict=True):
             call(each).float().sum().backward()
         assert_same(given[0].grad, given[1].grad, "gradient")
+
+
+class CallsBuiltins(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return abs(x @ x), torch.histogramdd(x, 3)[0]
+
+
+def test_what_only_a_builtin_of_python_calls() -> None:
+    x = torch.rand(4, 2) @ torch.rand(2, 4)
+    frozen = jit_amp.freeze(CallsBuiltins().eval())
+    for _ in range(3):
+        for got, expected in zip(frozen(x), CallsBuiltins()(x), strict=True):
+            assert got.dtype == expected.dtype and torch.equal(got, expected)
