@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import traceback
 import types
 import warnings
 from collections.abc import Callable, Iterable
@@ -37,7 +38,7 @@ def _scripted(obj: Any, frames_up: int = 0, is_wrapped: bool = False) -> Any:
     except _C.AutocastError:
         raise
     except RuntimeError as error:
-        _refuse_what_has_a_code(obj, str(error))
+        _refuse_what_has_a_code(_being_compiled(error, obj), str(error))
         raise
     except OSError as error:
         if "source" not in str(error):
@@ -52,6 +53,15 @@ def _scripted(obj: Any, frames_up: int = 0, is_wrapped: bool = False) -> Any:
 _OTHER_TYPE = re.compile(
     r"Expected a value of type '(.*?)' for argument '(\w+)' but instead found type '(.*?)'"
 )
+
+
+def _being_compiled(error: BaseException, obj: Any) -> Any:
+    """The function that PyTorch was compiling, for what calls it; ``obj`` if there was none."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        code = frame.f_code
+        if code.co_name == "_script_impl" and code.co_filename == _original.__file__:
+            obj = frame.f_locals.get("obj", obj)
+    return obj
 
 
 def _refuse_what_has_a_code(obj: Any, said: str) -> None:

@@ -442,6 +442,17 @@ def test_leaving_a_scope_from_within_a_branch_is_more_than_pytorchs_compiler_can
     assert "Instead: set a variable in the branch" in str(refused.value)
 
 
+def calls_what_leaves_a_scope(x: Tensor, y: Tensor):
+    return return_from_a_branch_in_scope(x, y) + 1
+
+
+def test_what_pytorchs_compiler_fails_on_is_named_and_not_what_calls_it() -> None:
+    with pytest.raises(jit_amp.AutocastError, match="JA208") as refused:
+        jit_amp.script(calls_what_leaves_a_scope)
+    assert "`return_from_a_branch_in_scope`" in str(refused.value)
+    assert "return x @ y" in str(refused.value)
+
+
 # Every spelling.
 
 
