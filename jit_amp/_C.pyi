@@ -13,8 +13,8 @@ class Sources:
     qualified_name: str
     arguments: dict[str, Any]
     texts: set[tuple[str, int, str]]
-    writes: dict[tuple[str, int], int]
-    anew: dict[tuple[str, int], int]
+    writes: dict[tuple[str, int], list[tuple[int, int]]]
+    anew: dict[tuple[str, int], list[tuple[int, int]]]
 
 def diagnostic_texts() -> list[tuple[int, str, str, str, str]]: ...
 def take_turn() -> None: ...

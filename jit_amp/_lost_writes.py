@@ -58,7 +58,8 @@ class Write(NamedTuple):
 
     line: int
     text: str
-    of: int  # how many writes of its kind the line has
+    of: int  # how many writes of its kind the line has,
+    places: int  # and how many statements and calls make them
     makes_anew: bool  # by an operator that gives a new tensor, to a name
 
 
@@ -75,9 +76,10 @@ def refuse(scripted: Any, suspects: Sequence[Suspect], is_wrapped: bool) -> None
         for text in sorted(texts):
             unseen.pop(text[:2], None)
             for write in _suspected(text, _known_nones(text, function.arguments)):
-                counts = function.anew if write.makes_anew else function.writes
-                count = counts.get((text[0], write.line), 0)
-                if count == 0 or count % write.of:  # more, where the compiler unrolls a loop
+                kept = function.anew if write.makes_anew else function.writes
+                spans = kept.get((text[0], write.line), [])
+                # there are more where the compiler unrolls a loop
+                if len(set(spans)) < write.places or len(spans) % write.of:
                     _refuse(text, write)
     for suspect in unseen.values():
         _refuse(suspect.text, _suspected(suspect.text)[0])
@@ -161,6 +163,7 @@ def _suspected(text: _Text, nones: frozenset[tuple[str, bool]] = frozenset()) ->
         return isinstance(target, ast.List) or _is_alias(target, aliases)
 
     found: list[tuple[int, bool, bool]] = []
+    places: set[tuple[int, bool, int]] = set()
     for node in nodes:
         makes_anew = _makes_anew(node)
         for line, targets in _written(node):
@@ -168,9 +171,17 @@ def _suspected(text: _Text, nones: frozenset[tuple[str, bool]] = frozenset()) ->
             is_lost = any(is_suspect(each, makes_anew) for each in targets)
             if not any(_name(each) in numbers for each in targets):
                 found.append((line, to_a_name, is_lost))
-    of = collections.Counter((line, to_a_name) for line, to_a_name, _ in found)
+                places.add((line, to_a_name, id(node)))
+    of = collections.Counter(each[:2] for each in found)
+    of_places = collections.Counter(each[:2] for each in places)
     return tuple(
-        Write(text[1] + line - 1, lines[line - 1].strip(), of[line, to_a_name], to_a_name)
+        Write(
+            text[1] + line - 1,
+            lines[line - 1].strip(),
+            of[line, to_a_name],
+            of_places[line, to_a_name],
+            to_a_name,
+        )
         for line, to_a_name, is_lost in found
         if is_lost
     )

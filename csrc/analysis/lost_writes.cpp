@@ -66,7 +66,8 @@ void add(GraphFunction& function, Found& all) {
          {is_write(node) ? &found.writes : nullptr, is_made_anew(node) ? &found.anew : nullptr}) {
       const auto place = lines ? range.file_line_col() : std::nullopt;
       if (place) {
-        ++(*lines)[{std::get<0>(*place), std::get<1>(*place)}];
+        (*lines)[{std::get<0>(*place), std::get<1>(*place)}].emplace_back(range.start(),
+                                                                          range.end());
       }
     }
     const auto type = node->kind() == prim::Constant

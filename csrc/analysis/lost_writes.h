@@ -21,16 +21,18 @@ namespace jit_amp {
 using SourceText = std::tuple<std::string, size_t, std::string>;
 // File and number of the line.
 using SourceLine = std::pair<std::string, size_t>;
+// Where it begins and ends in the text.
+using SourceSpan = std::pair<size_t, size_t>;
 
 // Of one function that PyTorch has compiled.
 struct Sources {
   std::string qualified_name;
   std::map<std::string, c10::TypePtr> arguments;
   std::set<SourceText> texts;  // that it was compiled from; none where no node is left
-  // How often its graph writes to a tensor at a line.
-  std::map<SourceLine, size_t> writes;
-  // How often it has what the compiler makes of `**=`, `&=`, `|=`, `^=`.
-  std::map<SourceLine, size_t> anew;
+  // The ranges of the text, at a line, of nodes that write to a tensor.
+  std::map<SourceLine, std::vector<SourceSpan>> writes;
+  // Of those that the compiler makes of `**=`, `&=`, `|=`, `^=`.
+  std::map<SourceLine, std::vector<SourceSpan>> anew;
 };
 
 // Of a function, or of a module's functions, and of all that they run. Modules that are frozen are

@@ -234,6 +234,27 @@ def test_all_that_a_function_does_is_lost(make: Callable[[], nn.Module]) -> None
             door(make().eval())
 
 
+class BesideAnother(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Identity(), nn.Identity()])
+
+    def forward(self, x: Tensor):
+        v = x * 1
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+            for _ in self.layers:
+                # fmt: off
+                w = y.type_as(y); w += 1; v += 1  # noqa: E702
+                # fmt: on
+        return y, v
+
+
+def test_one_of_two_in_a_line_of_a_loop_that_is_unrolled() -> None:
+    with pytest.raises(jit_amp.AutocastError, match="JA210"):
+        jit_amp.script(BesideAnother())
+
+
 def writes_to_numbers(x: Tensor, k: int = 3, other: Optional[Tensor] = None):  # noqa: UP045
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y = x.float() @ x.float().t()
