@@ -36,6 +36,7 @@ _VIEWS = {"H", "T", "data", "imag", "mH", "mT", "real"}
 
 _TENSORS = str(torch._C.ListType(torch._C.TensorType.get()))
 _NUMBERS = ("int", "float", "bool", "complex")
+_IS_TENSOR = ("Tensor", "torch.Tensor")
 # Operators of which the compiler makes ones that give a new tensor.
 _ANEW = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.Pow)
 
@@ -231,6 +232,10 @@ def _name(value: ast.expr) -> str:
     return value.id if isinstance(value, ast.Name) else ""
 
 
+def _called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else _name(call.func)
+
+
 def _makes_anew(node: ast.AST) -> bool:
     return isinstance(node, ast.AugAssign) and isinstance(node.op, _ANEW)
 
@@ -241,38 +246,44 @@ def _numbers(nodes: list[ast.AST], assigned: list[tuple[ast.expr, ast.expr]]) ->
     for target, value in assigned:
         for name in _names(target):
             values.setdefault(name.id, []).append(value)
-    parameters = [node for node in nodes if isinstance(node, ast.arg)]
-    of_parameters = {
-        node.arg
-        for node in parameters
-        if node.annotation is not None and ast.unparse(node.annotation) in _NUMBERS
+    types = {
+        node.arg: ast.unparse(node.annotation) if node.annotation else ""
+        for node in nodes
+        if isinstance(node, ast.arg)
     }
-    others = {node.arg for node in parameters} - of_parameters
+    of_parameters = {name for name, type_ in types.items() if type_ in _NUMBERS}
+    tensors = {name for name, type_ in types.items() if type_ in _IS_TENSOR}
     numbers: set[str] = set()
     for _ in range(len(values) + 1):
-        more = {n for n, given in values.items() if all(_is_number(v, numbers) for v in given)}
-        more = (more | (of_parameters - values.keys())) - others
+        more = {
+            name
+            for name, given in values.items()
+            if all(_is_number(each, numbers, tensors) for each in given)
+        }
+        more = (more | (of_parameters - values.keys())) - (types.keys() - of_parameters)
         if more == numbers:
             break
         numbers = more
     return numbers
 
 
-def _is_number(value: ast.expr, numbers: set[str]) -> bool:
+def _is_number(value: ast.expr, numbers: set[str], tensors: set[str]) -> bool:
     if isinstance(value, ast.Constant):
         return True
     if isinstance(value, ast.Name):
         return value.id in numbers
-    if isinstance(value, ast.Attribute):
-        return value.attr in ("shape", "ndim")
+    if isinstance(value, ast.Attribute):  # of an object it may be anything
+        return value.attr in ("shape", "ndim") and _name(value.value) in tensors
     if isinstance(value, ast.Subscript):
-        return isinstance(value.value, ast.Attribute) and value.value.attr == "shape"
+        return isinstance(value.value, ast.Attribute) and _is_number(value.value, numbers, tensors)
     if isinstance(value, ast.Call):
-        of_tensors = getattr(value.func, "attr", "") in ("size", "dim", "numel", "item")
-        return of_tensors or _name(value.func) in (*_NUMBERS, "len", "round", "range")
+        if isinstance(value.func, ast.Attribute):
+            is_size = value.func.attr in ("size", "dim", "numel", "item")
+            return is_size and _name(value.func.value) in tensors
+        return _name(value.func) in (*_NUMBERS, "len", "round", "range")
     operands = [each for each in ast.iter_child_nodes(value) if isinstance(each, ast.expr)]
     is_operator = isinstance(value, (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.IfExp))
-    return is_operator and all(_is_number(each, numbers) for each in operands)
+    return is_operator and all(_is_number(each, numbers, tensors) for each in operands)
 
 
 def _compiled(tree: ast.AST, nones: dict[str, bool]) -> Iterator[ast.AST]:
@@ -282,25 +293,28 @@ def _compiled(tree: ast.AST, nones: dict[str, bool]) -> Iterator[ast.AST]:
     while ahead:
         node = ahead.pop()
         yield node
-        left_out = list(_never_taken(node, nones))
+        left_out: list[ast.stmt] = []
+        taken = _taken(node, nones)
         for block in (getattr(node, "body", ()), getattr(node, "orelse", ())):
-            if isinstance(block, list):
+            if taken is not None and block is not taken:
+                left_out += block
+            elif isinstance(block, list):
                 ends = [i for i, each in enumerate(block) if _exits(each, nones)]
                 left_out += block[ends[0] + 1 :] if ends else ()
         ahead += [each for each in ast.iter_child_nodes(node) if each not in left_out]
 
 
-def _never_taken(node: ast.AST, nones: dict[str, bool]) -> list[ast.stmt]:
-    taken = _known(node.test, nones) if isinstance(node, ast.If) else None
-    return [] if taken is None else node.orelse if taken else node.body  # type: ignore[attr-defined]
+def _taken(node: ast.AST, nones: dict[str, bool]) -> list[ast.stmt] | None:
+    """The branch of an ``if`` that the compiler takes, if it leaves out the other."""
+    known = _known(node.test, nones) if isinstance(node, ast.If) else None
+    return None if known is None else node.body if known else node.orelse  # type: ignore[attr-defined]
 
 
 def _exits(node: ast.stmt, nones: dict[str, bool]) -> bool:
     """Whether nothing in its block that stands behind it is run."""
-    taken = _known(node.test, nones) if isinstance(node, ast.If) else None
+    taken = _taken(node, nones)
     if taken is not None:
-        block = node.body if taken else node.orelse  # type: ignore[attr-defined]
-        return any(_exits(each, nones) for each in block)
+        return any(_exits(each, nones) for each in taken)
     return isinstance(node, (ast.Return, ast.Raise, ast.Break, ast.Continue))
 
 
@@ -334,11 +348,16 @@ def _assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
 
 
 def _names(target: ast.expr) -> Iterator[ast.Name]:
-    if isinstance(target, ast.Name):
-        yield target
-    elif isinstance(target, (ast.Tuple, ast.List)):
+    return (each for each in _single(target) if isinstance(each, ast.Name))
+
+
+def _single(target: ast.expr) -> Iterator[ast.expr]:
+    """What a target assigns to: several, if it unpacks."""
+    if isinstance(target, (ast.Tuple, ast.List)):
         for each in target.elts:
-            yield from _names(each)
+            yield from _single(each)
+    else:
+        yield target
 
 
 def _is_alias(value: ast.expr, aliases: set[str]) -> bool:
@@ -347,7 +366,7 @@ def _is_alias(value: ast.expr, aliases: set[str]) -> bool:
     if isinstance(value, ast.Name):
         return value.id in aliases
     if isinstance(value, ast.Call):
-        name = getattr(value.func, "attr", getattr(value.func, "id", ""))
+        name = _called(value)
         if name in _MAY_RETURN_AN_OPERAND:
             return True
         return any(
@@ -418,7 +437,7 @@ def _written(node: ast.AST) -> Iterator[tuple[int, list[ast.expr]]]:
         object_ = node.func.value if isinstance(node.func, ast.Attribute) else None
         named = {keyword.arg: keyword.value for keyword in node.keywords}
         targets = []
-        for position, name, is_list in _writes_to(getattr(node.func, "attr", _name(node.func))):
+        for position, name, is_list in _writes_to(_called(node)):
             given = [named.get(name), named.get("input") if name == "self" else None]
             if position is not None:  # of a function, or of a method
                 given += [*node.args[position:][:1], *[object_, *node.args][position:][:1]]
@@ -429,8 +448,4 @@ def _written(node: ast.AST) -> Iterator[tuple[int, list[ast.expr]]]:
 
 def _parts(target: ast.expr) -> Iterator[ast.expr]:
     """The parts of tensors that an assignment writes to."""
-    if isinstance(target, ast.Subscript):
-        yield target
-    elif isinstance(target, (ast.Tuple, ast.List)):
-        for each in target.elts:
-            yield from _parts(each)
+    return (each for each in _single(target) if isinstance(each, ast.Subscript))

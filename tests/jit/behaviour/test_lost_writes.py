@@ -111,6 +111,13 @@ class Holds:
         self.y[0] ^= 1
         return self.y
 
+    def size(self) -> Tensor:
+        return self.y
+
+    @property
+    def shape(self) -> Tensor:
+        return self.y
+
     @property
     def written(self) -> Tensor:
         self.y[0] ^= 1
@@ -143,6 +150,22 @@ class Compares:
     def __lt__(self, other: "Compares") -> bool:
         self.y[0] ^= 8
         return bool(self.y.sum() < other.y.sum())
+
+
+def to_what_an_object_calls_its_size(x: Tensor):
+    made = Holds(x.clone())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        w = made.size()
+        w ^= 1
+    return made.y
+
+
+def to_what_an_object_calls_its_shape(x: Tensor):
+    made = Holds(x.clone())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        w = made.shape
+        w ^= 1
+    return made.y
 
 
 def in_a_method_of_an_object(x: Tensor):
@@ -196,6 +219,8 @@ def to_a_result_that_is_the_operand(x: Tensor):
         by_a_loop,
         by_a_list_of_a_function,
         by_out,
+        to_what_an_object_calls_its_size,
+        to_what_an_object_calls_its_shape,
         in_a_method_of_an_object,
         in_a_property_of_an_object,
         in_a_property_that_aliases,
