@@ -301,7 +301,7 @@ FAULTS = [
                 "if (true || !may_write(graph->block())) {",
             ),
         ),
-        ("write to", "in-place on an alias"),
+        ("write to atleast_",),
     ),
     Fault(
         "writes that PyTorch's compiler drops are not refused",
