@@ -18,7 +18,7 @@ from typing import Any
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-ROOT = Path(__file__).parent
+ROOT = Path(__file__).resolve().parent
 MSVC = sys.platform == "win32"
 GROUPED, GROUP_LINES = {"core", "analysis", "passes"}, 600
 STEP = re.compile(r"(\[\d+/\d+\]) .*? [-/]c [^ ]*[/\\](?:csrc|groups)[/\\]([^ ]+) ")

@@ -63,11 +63,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Keeps the functions that PyTorch's compiler knows by their addresses.
+    """Keeps the functions that PyTorch's compiler knows by their addresses, and has
+    kernels of GPUs round as eager's do, each time the same.
 
     torch.export registers some that are freed; a later object at the same address, such as an
     attribute of a module, would be taken for one.
     """
+    import torch
     import torch.jit._builtins as builtins  # not before devices are pretended
 
     original, kept = builtins._register_builtin, []
@@ -77,6 +79,11 @@ def pytest_configure() -> None:
         original(function, operator)
 
     builtins._register_builtin = register
+
+    # Its kernels round less than eager's, with or without jit_amp; test_on_a_gpu.py tests it.
+    torch._C._jit_override_can_fuse_on_gpu(False)
+    if torch.backends.cuda.is_built():
+        torch.backends.cudnn.deterministic = True  # for comparing bit for bit
 
 
 NO_LSTM = "could not create a primitive descriptor for the LSTM"

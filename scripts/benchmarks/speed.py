@@ -24,6 +24,7 @@ from typing import Any
 
 import models
 import torch
+import turns
 from torch import Tensor, nn
 from torch.fx.experimental import optimization
 from torch.utils.flop_counter import FlopCounterMode
@@ -263,14 +264,15 @@ def measure(name: str, forms: list[str], rounds: int, under: Under) -> dict[str,
             found[form] = next(line for line in str(error).splitlines() if line.strip())
     with FlopCounterMode(display=False) as count, torch.backends.mkldnn.flags(enabled=False):
         model(x)  # an LSTM as the products that oneDNN's is made of
-    calls = max(1, int(TURN / timed(runs[EAGER], x, 1, under)))
     runs[LIMIT] = matrix_product(under)
     seconds: dict[str, list[float]] = {form: [] for form in runs}
-    say(f"{name}: {rounds} rounds of {calls} calls each")
-    for number in range(rounds):
-        turn = number % len(runs)  # each form comes after every other
-        for form in [*list(runs)[turn:], *list(runs)[:turn]]:
-            seconds[form].append(timed(runs[form], x, 1 if form == LIMIT else calls, under))
+    with turns.alone():
+        calls = max(1, int(TURN / timed(runs[EAGER], x, 1, under)))
+        say(f"{name}: {rounds} rounds of {calls} calls each")
+        for number in range(rounds):
+            turn = number % len(runs)  # each form comes after every other
+            for form in [*list(runs)[turn:], *list(runs)[:turn]]:
+                seconds[form].append(timed(runs[form], x, 1 if form == LIMIT else calls, under))
     share = count.get_total_flops() / (2 * MATRIX**3)
     seconds[LIMIT] = [taken * share for taken in seconds[LIMIT]]
     found.update({form: Ratio.of(seconds[EAGER], taken) for form, taken in seconds.items()})

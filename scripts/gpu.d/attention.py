@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
 import torch
+import turns
 from torch import Tensor, nn
 
 import jit_amp
@@ -48,11 +53,12 @@ def measure(run: Any, inputs: tuple[Tensor, ...], rounds: int) -> tuple[float, f
         if real:
             torch.cuda.reset_peak_memory_stats()
         seconds = []
-        for _ in range(rounds):
-            start = time.perf_counter()
-            run(*inputs)
-            torch.cuda.synchronize()
-            seconds.append(time.perf_counter() - start)
+        with turns.alone():
+            for _ in range(rounds):
+                start = time.perf_counter()
+                run(*inputs)
+                torch.cuda.synchronize()
+                seconds.append(time.perf_counter() - start)
     peak = torch.cuda.max_memory_allocated() - before if real else 0
     return statistics.median(seconds) * 1000, peak / 2**20
 

@@ -11,7 +11,14 @@ import itertools
 import re
 import sys
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+
+import stand_ins
+
+stand_ins.provide()
 
 import torch
 from torch.profiler import ProfilerActivity, profile

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import models
 import torch
+import turns
 from torch import Tensor, nn
 
 import jit_amp
@@ -99,11 +100,12 @@ def measure(model: nn.Module, form: str, x: Tensor, rounds: int) -> tuple[float,
     if real:
         torch.cuda.reset_peak_memory_stats()
     seconds = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        run.step(x)
-        synchronize()
-        seconds.append(time.perf_counter() - start)
+    with turns.alone():
+        for _ in range(rounds):
+            start = time.perf_counter()
+            run.step(x)
+            synchronize()
+            seconds.append(time.perf_counter() - start)
     peak = torch.cuda.max_memory_allocated() / 2**20 if real else 0.0
     return statistics.median(seconds) * 1000, peak
 

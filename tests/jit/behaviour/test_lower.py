@@ -220,6 +220,8 @@ def test_a_graph_without_a_scope_stays_as_it_is() -> None:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, F64, F16, BF16, F32])
 def test_only_what_eager_casts_is_cast_at_run_time(dtype: torch.dtype, device: str) -> None:
+    if device == "cuda" and torch.backends.cuda.is_built() and not dtype.is_floating_point:
+        pytest.skip("GPUs have no product of integers")
     x = torch.arange(9).reshape(3, 3).to(device, dtype)
     results = assert_parity(the_same_operand_twice, (x,), ambients=["none", "cuda_switched_on"])
     low = device == "cpu" and dtype in (F16, BF16, F32)

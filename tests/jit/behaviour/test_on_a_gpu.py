@@ -31,8 +31,11 @@ real = pytest.mark.skipif(not REAL, reason="decided on a GPU")
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 
 
+WAYS = "scripted", "frozen", "traced"
+
+
 def three_ways(module: nn.Module, inputs: tuple[Any, ...], *, trace: bool = True) -> list[Any]:
-    """Scripted, traced and frozen."""
+    """In the order of WAYS."""
     with known_warnings_ignored():
         made = [
             jit_amp.script(copy.deepcopy(module)),
@@ -51,10 +54,10 @@ def check(
     """Three calls of each, bit for bit as eager."""
     with torch.no_grad():
         expected = module(*fresh(inputs))
-        for way in three_ways(module, inputs, trace=trace):
+        for name, way in zip(WAYS, three_ways(module, inputs, trace=trace), strict=False):
             for _ in range(3):
                 actual = way(*fresh(inputs))
-                assert_same(actual, expected, type(way).__name__)
+                assert_same(actual, expected, name)
                 for a, b in zip(tensors_of(actual), tensors_of(expected), strict=True):
                     assert not strides or a.stride() == b.stride()
 
@@ -319,9 +322,9 @@ def test_an_artefact_moves_between_devices(tmp_path: Path) -> None:
         loaded = torch.jit.load(tmp_path / "net.pt", map_location=device)
         with torch.no_grad(), known_warnings_ignored():
             result = loaded(x.to(device))
-        assert result.device.type == device
-        if device == "cuda":
-            assert_same(result, module.cuda()(x.cuda()), device)
+            assert result.device.type == device
+            if device == "cuda":
+                assert_same(result, module.cuda()(x.cuda()), device)
 
 
 class Dropped(nn.Module):
