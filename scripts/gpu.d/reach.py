@@ -20,11 +20,11 @@ import stand_ins
 
 stand_ins.provide()
 
-import torch
-from torch.profiler import ProfilerActivity, profile
-from torch.testing._internal.common_methods_invocations import op_db
+import torch  # noqa: E402
+from torch.profiler import ProfilerActivity, profile  # noqa: E402
+from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402
 
-from jit_amp import policy
+from jit_amp import policy  # noqa: E402
 
 TABLE = policy.table("cuda")
 LISTED = {name.partition(".")[0]: rule for name, rule in TABLE.items()}
