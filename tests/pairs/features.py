@@ -834,7 +834,8 @@ class Up(nn.Module):
     ),
     Feature(
         "fork and wait",
-        "waiting = torch.jit.fork(self.forked, x)\nx = torch.jit.wait(waiting)",
+        "waiting = torch.jit.fork(self.forked, x)\n"
+        "x = self.in_task(x.float()) + torch.jit.wait(waiting)",
         "self.in_task = nn.Linear(4, 4)",
         members="def forked(self, x: Tensor) -> Tensor:\n    return self.in_task(x.float())\n",
         masks=("vmap", "fork"),  # tasks have their casts in their graphs; a child has no threads
