@@ -365,7 +365,8 @@ def main() -> None:
     known = [*FORMS, *(ON_A_GPU if options.device == "cuda" else ())]
     forms = [form for form in known if form == EAGER or options.form in form]
     if options.device != "cpu":
-        forms = [form for form in forms if "oneDNN" not in form and "server" not in form]
+        elsewhere = "oneDNN", "server", "AOTInductor"
+        forms = [form for form in forms if not any(name in form for name in elsewhere)]
     if options.fuser:
         torch._C._jit_override_can_fuse_on_gpu(options.fuser == "on")
         torch._C._jit_set_texpr_fuser_enabled(options.fuser == "on")

@@ -1,8 +1,8 @@
 """torchvision's models in a scope: scripted, traced and frozen, beside eager, in float16.
 
 The models are as they are made, with random weights: nothing is fetched. A model that differs from
-eager does so in a form that is told; one of which eager does not agree with itself is compared
-within rounding.
+eager does so in a form that is told. Compared within rounding are a model of which eager does not
+agree with itself, and frozen ones whose batch norms are folded: these with the model in float32.
 """
 
 from __future__ import annotations
@@ -50,17 +50,23 @@ FORMS: dict[str, Callable[[nn.Module, Tensor], Any]] = {
 def tensors(result: Any) -> list[Tensor]:
     if isinstance(result, Tensor):
         return [result]
+    if result is None:  # what a scripted GoogLeNet returns beside its result
+        return []
     return [t for each in (result.values() if isinstance(result, dict) else result)
             for t in tensors(each)]  # fmt: skip
 
 
-def apart(ours: Any, eagers: Any) -> float:
+def apart(ours: Any, others: Any, *, dtypes: bool = True) -> float:
     """By how much the results differ, as a share of the largest; infinite where dtypes do."""
-    a, b = tensors(ours), tensors(eagers)
-    if [(t.dtype, t.shape) for t in a] != [(t.dtype, t.shape) for t in b]:
+    a, b = tensors(ours), tensors(others)
+    kinds = [[(t.dtype if dtypes else None, t.shape) for t in each] for each in (a, b)]
+    if kinds[0] != kinds[1]:
         return float("inf")
-    pairs = [(x.double(), y.double()) for x, y in zip(a, b, strict=True)]
-    return max(float((x - y).abs().max() / y.abs().max().clamp_min(1e-30)) for x, y in pairs)
+    off = 0.0
+    for x, y in zip(a, b, strict=True):
+        x, y = (t.double().nan_to_num() for t in (x, y))
+        off = max(off, float((x - y).abs().max() / y.abs().max().clamp_min(1e-30)))
+    return off
 
 
 def example(name: str, library: Any) -> Tensor:
@@ -79,7 +85,9 @@ def check(name: str, library: Any) -> dict[str, str]:
     told = {}
     with torch.no_grad():
         expected = net(x)
+        wide = net.model(x)
         steady = apart(net(x), expected) == 0
+        eagers = apart(expected, wide, dtypes=False)
         try:
             torch.jit.script(copy.deepcopy(net))
             compiles = True
@@ -91,13 +99,20 @@ def check(name: str, library: Any) -> dict[str, str]:
                 continue
             try:
                 run = make(copy.deepcopy(net), x)
-                off = max(apart(run(x), expected) for _ in range(3))
+                results = [run(x) for _ in range(3)]
+                off = max(apart(result, expected) for result in results)
+                ours = apart(results[-1], wide, dtypes=False)
             except Exception as error:
                 told[form] = f"fails: {(str(error).strip().splitlines() or [''])[0][:200]}"
                 continue
-            allowed = 0.05 if form == "frozen" else 0 if steady else 0.01
-            told[form] = "right" if off <= allowed else f"differs by {off:.1e}"
-        told["eager"] = "steady" if steady else "not steady"
+            if form == "frozen" and off < float("inf") and ours <= 1.5 * eagers + 1e-3:
+                told[form] = "right"  # folded, and about as far from float32 as eager
+            elif off <= (0 if steady else 0.01):
+                told[form] = "right"
+            else:
+                told[form] = f"differs by {off:.1e}; from float32 by {ours:.1e}, eager {eagers:.1e}"
+        if not steady:
+            told["eager"] = "not steady"
     return told
 
 
@@ -115,8 +130,8 @@ def main() -> None:
         told = check(name, library)
         bad = {form: text for form, text in told.items() if text.startswith(("fails", "differs"))}
         wrong += bool(bad)
-        rest = "" if len(set(told.values()) - {"steady"}) == 1 else f" {told}"
-        print(f"{name}: {bad or 'right'}{rest if not bad else ''}", flush=True)
+        others = {form: text for form, text in told.items() if text != "right"}
+        print(f"{name}: {others or 'right'}", flush=True)
     sys.exit(1 if wrong else 0)
 
 

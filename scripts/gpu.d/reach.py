@@ -26,6 +26,9 @@ from torch.testing._internal.common_methods_invocations import op_db  # noqa: E4
 
 from jit_amp import policy  # noqa: E402
 
+# It sums its operand to check it, and does not use the sum (scripts/observe, CUDA_DIFFERS).
+NOT_USED = {"aten::multinomial"}
+
 TABLE = policy.table("cuda")
 LISTED = {name.partition(".")[0]: rule for name, rule in TABLE.items()}
 REDUCED = {"c10::Half", "c10::BFloat16"}
@@ -109,7 +112,7 @@ def main() -> None:
     wrong = {
         name: found
         for name, found in reached.items()
-        if said.get(name) and said[name] <= {"untouched"}
+        if said.get(name) and said[name] <= {"untouched"} and name not in NOT_USED
     }
     print(f"{ran} calls; {len(reached)} operators call some that autocast casts")
     for name, found in sorted(wrong.items()):
