@@ -269,10 +269,8 @@ def measure(name: str, forms: list[str], rounds: int, under: Under) -> dict[str,
     with turns.alone():
         calls = max(1, int(TURN / timed(runs[EAGER], x, 1, under)))
         say(f"{name}: {rounds} rounds of {calls} calls each")
-        for number in range(rounds):
-            turn = number % len(runs)  # each form comes after every other
-            for form in [*list(runs)[turn:], *list(runs)[:turn]]:
-                seconds[form].append(timed(runs[form], x, 1 if form == LIMIT else calls, under))
+        for form in turns.order(runs, rounds):
+            seconds[form].append(timed(runs[form], x, 1 if form == LIMIT else calls, under))
     share = count.get_total_flops() / (2 * MATRIX**3)
     seconds[LIMIT] = [taken * share for taken in seconds[LIMIT]]
     found.update({form: Ratio.of(seconds[EAGER], taken) for form, taken in seconds.items()})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import importlib
 import sys
 import warnings
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 import jit_amp
 
@@ -30,6 +32,8 @@ LIBRARIES = "torchvision.models", "torchvision.models.segmentation", "torchvisio
 
 
 class Scope(nn.Module):
+    """For models that may give a dictionary; that of scripts/benchmarks is for a tensor."""
+
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
@@ -48,12 +52,7 @@ FORMS: dict[str, Callable[[nn.Module, Tensor], Any]] = {
 
 
 def tensors(result: Any) -> list[Tensor]:
-    if isinstance(result, Tensor):
-        return [result]
-    if result is None:  # what a scripted GoogLeNet returns beside its result
-        return []
-    return [t for each in (result.values() if isinstance(result, dict) else result)
-            for t in tensors(each)]  # fmt: skip
+    return [each for each in pytree.tree_leaves(result) if isinstance(each, Tensor)]
 
 
 def apart(ours: Any, others: Any, *, dtypes: bool = True) -> float:
@@ -69,19 +68,23 @@ def apart(ours: Any, others: Any, *, dtypes: bool = True) -> float:
     return off
 
 
-def example(name: str, library: Any) -> Tensor:
+def example(model: Any, name: str, library: Any) -> Tensor:
     if library.__name__.endswith("video"):
         return torch.rand(1, 3, 16, 224, 224)
     weights = list(torchvision.models.get_model_weights(name))
     crop = getattr(weights[0].transforms(), "crop_size", None) if weights else None
-    size = crop[0] if crop else 224
+    size = getattr(model, "image_size", None) or (crop[0] if crop else 224)  # of a ViT, its own
     return torch.rand(2, 3, size, size)
 
 
 def check(name: str, library: Any) -> dict[str, str]:
     torch.manual_seed(0)
-    model = torchvision.models.get_model(name, weights=None)
-    net, x = Scope(model).eval().cuda(), example(name, library).cuda()
+    fetched = {"weights": None}
+    if library.__name__.endswith("segmentation"):
+        fetched["weights_backbone"] = None
+    model = torchvision.models.get_model(name, **fetched)
+    net = Scope(model).eval().cuda()
+    x = example(model, name, library).cuda()
     told = {}
     with torch.no_grad():
         expected = net(x)
@@ -123,7 +126,7 @@ def main() -> None:
     torch._C._jit_override_can_fuse_on_gpu(False)  # it rounds less than eager
     every = []
     for path in LIBRARIES:
-        library = sys.modules[path] if path in sys.modules else __import__(path, fromlist=["_"])
+        library = importlib.import_module(path)
         every += [(name, library) for name in torchvision.models.list_models(module=library)]
     wrong = 0
     for name, library in every[number - 1 :: parts]:

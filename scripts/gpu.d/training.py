@@ -90,24 +90,18 @@ def synchronize() -> None:
     torch.cuda.synchronize()
 
 
-def measure(model: nn.Module, form: str, x: Tensor, rounds: int) -> tuple[float, float]:
-    """Milliseconds of a step, the median; and the most memory, in MiB."""
+def ready(model: nn.Module, form: str, x: Tensor) -> tuple[Training, float]:
+    """A form that has done its first steps; and what a step takes at its peak, in MiB."""
     run = Training(model, form, x)
     for _ in range(4):
         run.step(x)
     synchronize()
-    real = torch.backends.cuda.is_built()
-    if real:
-        torch.cuda.reset_peak_memory_stats()
-    seconds = []
-    with turns.alone():
-        for _ in range(rounds):
-            start = time.perf_counter()
-            run.step(x)
-            synchronize()
-            seconds.append(time.perf_counter() - start)
-    peak = torch.cuda.max_memory_allocated() / 2**20 if real else 0.0
-    return statistics.median(seconds) * 1000, peak
+    if not torch.backends.cuda.is_built():
+        return run, 0.0
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    run.step(x)
+    return run, (torch.cuda.max_memory_allocated() - before) / 2**20
 
 
 def main() -> None:
@@ -123,18 +117,24 @@ def main() -> None:
         told = compare(model, form, x)
         wrong += "bit for bit" not in told and "so do eager" not in told
         print(f"{given.model}, {form}: {told}", flush=True)
-    eager = None
+    runs, peaks = {}, {}
     for form in FORMS:
         if given.small and form == "torch.compile":
             continue
         try:
-            taken, peak = measure(model, form, x, 2 if given.small else 50)
+            runs[form], peaks[form] = ready(model, form, x)
         except Exception as error:
             print(f"{given.model}, {form}: fails: {str(error).strip().splitlines()[-1][:100]}")
-            continue
-        eager = eager or taken
-        told = f"{taken:.2f} ms, {taken / eager:.3f} of eager, {peak:.0f} MiB"
-        print(f"{given.model}, {form}: {told}", flush=True)
+    seconds: dict[str, list[float]] = {form: [] for form in runs}
+    with turns.alone():
+        for form in turns.order(runs, 2 if given.small else 50):
+            start = time.perf_counter()
+            runs[form].step(x)
+            synchronize()
+            seconds[form].append(time.perf_counter() - start)
+    for form, taken in seconds.items():
+        ratio = statistics.median(taken) / statistics.median(seconds["eager"])
+        print(f"{given.model}, {form}: {ratio:.3f} of eager's time, {peaks[form]:.0f} MiB more")
     sys.exit(1 if wrong else 0)
 
 

@@ -199,7 +199,7 @@ def sweep(
 def test_agrees_with_eager(
     op: OpInfo, device: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    if op.name in SEEDS:
+    if op.name in SEEDS and device == "cuda":  # no other device has it
         pytest.skip("its seeds are uninitialised, and compared")
     whole = request.config.getoption("--sweep")
     run = functools.partial(sweep, op, device, folder=tmp_path, whole=whole)
