@@ -22,8 +22,9 @@ from torch.utils import _pytree as pytree
 
 from jit_amp import _C, _check, _kept
 from jit_amp._freeze import _misfit
+from jit_amp._graph_values import Raised, without_tensors
 from jit_amp._holder import Holder
-from jit_amp._interpreter import Interpreter, Raised, without_tensors
+from jit_amp._interpreter import Interpreter
 from jit_amp._script import _scripted
 
 
@@ -104,10 +105,10 @@ def export(
             made, interpreter = once({})
             asks_small = interpreter.asks_small
             records_gradients = interpreter.records_gradients
-            if left := interpreter.left:
+            if left := interpreter.attributes.left:
                 again, second = once(left)
-                if not _is_same(again, made) or not _is_kept(left, second.left):
-                    interpreter.refuse_left()
+                if not _is_same(again, made) or not _is_kept(left, second.attributes.left):
+                    interpreter.attributes.refuse_left()
             return made
 
         with fx_traceback.preserve_node_meta(), _kept.modes():

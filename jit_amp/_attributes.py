@@ -1,0 +1,166 @@
+"""The attributes of a program's modules, as one run of it reads and sets them while it is
+exported.
+
+Buffers and parameters torch.export knows: a new value of one is assigned to it. Everything else
+that a module has is as it is when the program is exported. So what the program sets for itself, and
+reads again, is a value like others; what it reads first and sets then would be other at the next
+call. Such a program is refused, or is left to ``jit_amp._export``, which asks whether the next call
+does the same (``left``).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from jit_amp import _C
+from jit_amp._graph_steps import Step
+from jit_amp._graph_values import Outside, is_same, own, settled, without_tensors
+from jit_amp._holder import Holder
+
+# What hands a tensor on, and does nothing else with it.
+_HANDS_ON = {
+    "aten::__getitem__", "aten::append", "aten::len", "prim::GetAttr", "prim::If",
+    "prim::ListConstruct", "prim::ListUnpack", "prim::Loop",
+}  # fmt: skip
+
+
+class Attributes:
+    """By path. ``found`` are values that the program finds in place of the module's; ``refuse``
+    refuses a step.
+
+    Attributes:
+        left: the attributes that were read and then set to something else without tensors. A
+            program is what every call does only if a call that finds these does the same.
+    """
+
+    def __init__(
+        self,
+        holder: Holder,
+        found: Mapping[str, Any],
+        refuse: Callable[[Step, int, list[str]], NoReturn],
+    ) -> None:
+        self.left: dict[str, Any] = {}
+        self._holder, self._found, self._refuse = holder, found, refuse
+        self._written: dict[str, Any] = {}
+        self._read: dict[str, torch._C.Node] = {}  # by which node first
+        self._kept: dict[str, tuple[Any, Any]] = {}  # a value, and its parts when it was read
+        self._left_by: dict[str, Step] = {}
+        # An attribute may be set to itself in another dtype: the tensors that it had, what was made
+        # of which by a cast, what was used otherwise, and what was set so.
+        self._old: dict[int, tuple[Tensor, str]] = {}
+        self._cast_of: dict[int, tuple[Tensor, Tensor]] = {}
+        self._used: set[str] = set()
+        self._recast: set[str] = set()
+
+    def get(self, step: Step, path: str) -> Any:
+        """The value of an attribute that is no module."""
+        if path in self._written:
+            return self._written[path]
+        if self._holder.is_tensor(path):
+            return self._holder.tensor(path)
+        self._read.setdefault(path, step.node)
+        if path not in self._kept:
+            if path in self._found:
+                value = copy.deepcopy(self._found[path])
+            else:
+                value = self._holder.with_own_tensors(own(self._holder.attribute(path)))
+            self._kept[path] = value, pytree.tree_flatten(value)
+            tensors = (x for x in self._kept[path][1][0] if isinstance(x, Tensor))
+            self._old.update((id(x), (x, path)) for x in tensors)
+        return self._kept[path][0]
+
+    def set(self, step: Step, path: str, value: Any, is_inside: bool) -> None:
+        """``is_inside``: in a branch or loop that the program holds as a whole."""
+        if self._holder.is_tensor(path) and isinstance(value, Tensor):
+            before = self._holder.tensor(path)
+            if value is before:  # written in place
+                return
+            like = (before.dtype, before.device) == (value.dtype, value.device)
+            if like and list(before.shape) == list(value.shape):
+                if is_inside:
+                    raise Outside("a side assigns to an attribute")
+                self._holder.assign(path, value)
+                return
+        if path in self._kept:
+            now = pytree.tree_flatten(value)
+            if is_same(now, self._kept[path][1]):  # what it was
+                self._kept[path] = value, now
+                return
+            if path not in self._used and self._is_cast(value, path):
+                self._recast.add(path)
+                self._written[path] = value
+                return
+            value = settled(value)
+            if without_tensors(value) is not None:
+                self._left_by[path] = step
+                self._written[path] = value
+                return
+        if path in self._read or self._holder.is_tensor(path):
+            self._refuse(step, 503, [path])
+        self._written[path] = value
+
+    def watch(self, step: Step, operands: list[Any], made: Any) -> None:
+        """A step has run. An attribute may be replaced by itself in another dtype or on another
+        device, as models do with anchors that they keep, where nothing else is done with what it
+        was: a second call finds what the first has left, and comes to the same."""
+        if not self._old:
+            return
+        kind = step.node.kind()
+        taken = [x for x in pytree.tree_leaves(operands) if id(x) in self._old]
+        if kind == "aten::to" and len(taken) == 1 and taken[0] is operands[0]:
+            self._cast_of[id(made)] = made, operands[0]
+        elif kind not in _HANDS_ON:
+            self.use(taken)
+
+    def use(self, values: Iterable[Any]) -> None:
+        """Something is done with these."""
+        for path in {self._old[id(x)][1] for x in values if id(x) in self._old}:
+            self._used.add(path)
+            if path in self._recast:
+                _C.refuse_export(self._read[path], 503, [path])
+
+    def now(self) -> tuple[dict[str, Any], dict[str, tuple[Any, Any]]]:
+        """For ``put_back``."""
+        return dict(self._written), dict(self._kept)
+
+    def put_back(self, before: tuple[dict[str, Any], dict[str, tuple[Any, Any]]]) -> None:
+        """Raises TypeError where one was set since."""
+        if self._written != before[0]:
+            raise TypeError("a side writes to an attribute")
+        self._written, self._kept = before
+
+    def end(self) -> None:
+        """The program has run. Refuses what the next call would find changed."""
+        for path, (value, before) in self._kept.items():
+            # A list that has grown, or an object that has changed.
+            is_other = not is_same(pytree.tree_flatten(value), before)
+            if path in self._found:
+                is_other |= without_tensors(value) != without_tensors(self._found[path])
+            if is_other:
+                _C.refuse_export(self._read[path], 503, [path])
+        for path, step in self._left_by.items():
+            if without_tensors(self._written[path]) is None:  # by now
+                self._refuse(step, 503, [path])
+        self.left = {path: copy.deepcopy(self._written[path]) for path in self._left_by}
+
+    def refuse_left(self) -> NoReturn:
+        """A call that finds what the one before it has left does something else."""
+        path, step = next(iter(self._left_by.items()))
+        self._refuse(step, 503, [path])
+
+    def _is_cast(self, value: Any, path: str) -> bool:
+        """Whether a value for an attribute is what it was, in another dtype."""
+        was, form = self._kept[path][1]
+        leaves, same_form = pytree.tree_flatten(value)
+        return form == same_form and all(
+            self._cast_of.get(id(new), (None, None))[1] is old
+            if isinstance(old, Tensor)
+            else new == old
+            for new, old in zip(leaves, was, strict=True)
+        )

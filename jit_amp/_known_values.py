@@ -1,0 +1,121 @@
+"""What is known of tensors while a program is exported, beside what torch.export sees of them.
+
+torch.export looks on at tensors without values. Some values are known all the same: small tensors
+that are made of numbers, as how much a detection model scales a picture of a fixed size, and the
+sizes that a trace has as tensors, with what it computes of them. Where the program asks for such a
+value, nothing has to be decided at run time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import SymInt, Tensor
+from torch.utils import _pytree as pytree
+
+from jit_amp._graph_steps import Step
+from jit_amp._graph_values import NUMBERS, storage_of
+from jit_amp._meanings import OF_WHOLE_NUMBERS, SYMBOLS, for_real
+
+MOST_KNOWN = 64  # elements of a tensor
+
+
+class KnownValues:
+    """The tensors are kept, so that another one does not get the place of theirs.
+
+    Attributes:
+        numbers: by the tensor's id, the number or symbol that it is.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: dict[int, tuple[Tensor, Any]] = {}
+        self._tensors: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def is_number(self, tensor: Tensor, number: Any) -> None:
+        self.numbers[id(tensor)] = tensor, number
+
+    def real(self, x: Tensor) -> Tensor | None:
+        """What it is, where that is known."""
+        if known := self._tensors.get(id(x)):
+            return known[1]
+        if known_number := self.numbers.get(id(x)):
+            tensor, number = known_number
+            if type(number) in NUMBERS and tensor.device.type == "cpu":
+                with for_real():
+                    return torch.tensor(number, dtype=tensor.dtype)
+        return None
+
+    def forget(self, written: Iterable[Any]) -> None:
+        """What shares memory with these is not known any more."""
+        storages = {storage_of(x) for x in written if isinstance(x, Tensor)}
+        self._tensors = _elsewhere(self._tensors, storages)
+        self.numbers = _elsewhere(self.numbers, storages)
+
+    def learn(self, step: Step, operands: list[Any], made: Any) -> None:
+        """A step has run."""
+        if step.node.kind() in ("aten::tensor", "aten::as_tensor"):
+            numbers = pytree.tree_leaves(operands[0])
+            if len(numbers) > MOST_KNOWN or any(type(x) not in NUMBERS for x in numbers):
+                return
+            if isinstance(made, Tensor) and made.device.type == "cpu":
+                with for_real():
+                    self._tensors[id(made)] = made, torch.tensor(operands[0], dtype=made.dtype)
+            return
+        self._learn_number(step, operands, made)
+        if not self._tensors:
+            return
+        tensors = [x for x in pytree.tree_leaves(operands) if isinstance(x, Tensor)]
+        if step.writes and tensors:
+            self._tensors = _elsewhere(self._tensors, {storage_of(x) for x in tensors})
+            return
+        if not step.is_pure or not tensors or any(self.real(x) is None for x in tensors):
+            return
+        is_known = not any(isinstance(x, SYMBOLS) for x in pytree.tree_leaves(operands))
+        results = pytree.tree_leaves(made)
+        if is_known and all(isinstance(x, Tensor) and _is_small(x) for x in results):
+            with for_real():
+                given = pytree.tree_map_only(Tensor, self.real, operands)
+                real = pytree.tree_leaves(step.run({}, *given))
+            self._tensors.update(
+                {id(x): (x, y) for x, y in zip(results, real, strict=True) if x.dtype is y.dtype}
+            )
+
+    def _learn_number(self, step: Step, operands: list[Any], made: Any) -> None:
+        """In a trace sizes are tensors, and so is what a program computes of them. The numbers are
+        computed beside them, whole ones, as those of tensors are exact."""
+        if not any(isinstance(x, Tensor) and id(x) in self.numbers for x in operands):
+            return
+        numbers = [
+            self.numbers.get(id(x), (x, None))[1] if isinstance(x, Tensor) else x for x in operands
+        ]
+        if step.writes:
+            written = {storage_of(x) for x in operands if isinstance(x, Tensor)}
+            self.numbers = _elsewhere(self.numbers, written)
+        kind = step.node.kind()
+        compute = OF_WHOLE_NUMBERS.get(kind.removesuffix("_"))
+        is_out = step.writes and not kind.endswith("_")  # given a tensor to write to besides
+        if (
+            compute is None
+            or is_out
+            or not isinstance(made, Tensor)
+            or made.dtype is not torch.int64
+        ):
+            return
+        number = compute(*numbers)
+        if type(number) in (int, SymInt):
+            self.is_number(made, number)
+
+
+def _elsewhere(
+    known: dict[int, tuple[Tensor, Any]], storages: set[int]
+) -> dict[int, tuple[Tensor, Any]]:
+    """The pairs whose tensor is not in these."""
+    return {key: pair for key, pair in known.items() if storage_of(pair[0]) not in storages}
+
+
+def _is_small(x: Tensor) -> bool:
+    sizes = [size for size in x.shape if not isinstance(size, SymInt)]
+    return len(sizes) == x.dim() and x.device.type == "cpu" and math.prod(sizes) <= MOST_KNOWN
