@@ -41,7 +41,7 @@ _REASONS = {
     "fp32_append_dtype": "in {device}'s list of operators whose result is float32",
     "promote": "promotes to the widest of its operands",
     "promote_inside": "is made of operators that promote to the widest of their operands",
-    "untouched": "in no list of {device}'s: runs in the dtypes that it is given",
+    "untouched": "in no list of {device}'s: runs in the dtypes of its inputs",
     "opaque": "jit_amp has no rule for it on {device}: PyTorch's own autocast decides when it runs",
     "banned": "refused by {device}'s autocast",
 }
@@ -49,7 +49,7 @@ _STATED = {
     "lower": "runs in the scope's dtype",
     "fp32": "runs in float32",
     "promote": "promotes to the widest of its operands",
-    "untouched": "runs in the dtypes that it is given",
+    "untouched": "runs in the dtypes of its inputs",
     "opaque": "is the dispatcher's to decide about",
 }
 

@@ -240,7 +240,7 @@ def known_of(op: str) -> dict[str, dict[str, str]]:
         for device in _KEYS:
             listed = table(device).get(overload)
             rows[device] = (
-                f"{listed}, by autocast's list"
+                f"{listed}, by {_listed_in(device, listed, overload)}"
                 if listed
                 else f"in no list of autocast's: {reached[device].get(overload, 'unknown')}"
             )
@@ -257,6 +257,25 @@ def known_of(op: str) -> dict[str, dict[str, str]]:
     if not found:
         raise ValueError(f"op: TorchScript has no operator {op!r}")
     return found
+
+
+# Of ATen/autocast_mode.h, in PyTorch's folder `include`.
+_MACROS = {
+    "lower": "AT_FORALL_LOWER_PRECISION_FP",
+    "fp32": "AT_FORALL_FP32",
+    "fp32_opt_dtype": "AT_FORALL_FP32_SET_OPT_DTYPE",
+    "fp32_append_dtype": "AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE",
+    "promote": "AT_FORALL_PROMOTE",
+}
+
+
+def _listed_in(device: str, policy: str, overload: str) -> str:
+    """Where the row is that gives the operator its policy (``csrc/analysis/policy.cpp``)."""
+    if device in ("cpu", "mps"):
+        return f"csrc/analysis/{device}_policy.inc"
+    if policy not in _MACROS or "cudnn" in overload:  # registered beside the macros
+        return "csrc/analysis/policy.cpp"
+    return f"{_MACROS[policy]} of ATen/autocast_mode.h"
 
 
 def _print_operator(op: str) -> int:

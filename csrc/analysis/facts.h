@@ -7,7 +7,7 @@
 //     operand, type promotion, or one dtype. A dtype that the call gives stands.
 //   - A tensor that is written to keeps its dtype and device.
 //   - Containers are known by their elements, unless something unseen may write to them.
-//   - What comes together after a branch or in a loop holds only if it holds on each way.
+//   - After a branch, and in a loop, a fact is kept only if it holds on each path.
 //   - Of everything else nothing is known: unlisted operators, calls, attributes of objects.
 //
 // No operator is run, so facts hold for every input that has the given properties, whatever path it

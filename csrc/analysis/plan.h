@@ -32,7 +32,7 @@ enum class Action : uint8_t {
   dispatch,  // it runs under the dispatcher's own autocast; in stock operators it is refused later
 };
 
-// For a policy in an enabled scope for `device`.
+// What to do to an operator with this policy, where autocast is on for `device`.
 Action action_of(Policy policy, c10::DeviceType device, Product product);
 
 // What is to be done to one node. A node to which nothing is done has none.
@@ -45,7 +45,7 @@ struct Planned {
   std::optional<c10::DeviceType> query = std::nullopt;  // it asks for this device's state
 };
 
-// The accelerator whose autocast a lowered graph holds, beside the CPU's. In process CUDA, as the
+// The accelerator whose casts are in a lowered graph, beside the CPU's. In process CUDA, as the
 // dispatcher does the rest; else the first that a scope switches on, as a stock graph has room for
 // one.
 c10::DeviceType accelerator_of(const Scopes& scopes, const State& entry, Product product);

@@ -116,7 +116,8 @@ Reach reach_of(const c10::FunctionSchema& schema, c10::DeviceType device) {
   if (device == c10::DeviceType::CPU || device == c10::DeviceType::CUDA) {
     return device == c10::DeviceType::CPU ? seen->cpu : seen->cuda;
   }
-  // XPU's lists are CUDA's, and MPS has no operator in its own that CUDA has not, but for this one.
+  // XPU's lists are CUDA's. MPS has none that CUDA has not, but for batch_norm and a convolution of
+  // its own.
   const bool reaches_batch_norm = schema.name() == "aten::instance_norm";
   const bool is_seen =
       is_elementary(schema) || (is_shared_code(schema) && !is_linear_algebra(schema.name()));

@@ -8,7 +8,7 @@
 // PyTorch can be asked (type promotion, which operand an operator writes to, what it returns of its
 // operands, which lists it puts what into) is asked and stands in neither.
 //
-// What is trusted is listed: an operator without a row has no traits.
+// An operator without a row has no traits: nothing is taken for granted.
 #pragma once
 
 #include <ATen/core/operator_name.h>
@@ -87,7 +87,7 @@ enum class Memory : uint8_t {
   by_schema,      // nothing but what the schema says
   fresh,          // each result has memory of its own without gaps, whatever the operands are
   maybe_operand,  // a result may be an operand or a view of one, though the schema says it is new
-  unwritten       // it is new, and holds what was there before
+  unwritten       // it is new, and nothing is written to it yet: `empty`
 };
 
 enum class Strides : uint8_t {

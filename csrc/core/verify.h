@@ -15,7 +15,7 @@ enum class Phase {
   inlined,    // one graph of all that a call runs; autocast objects and scopes are in it
   flat,       // the same with loops marked
   lowered,    // what autocast does is in the graph, in operators of the dialect (core/dialect.h)
-  runnable,   // the same for our own interpreter: loops are not marked any more
+  runnable,   // the same for PyTorch's interpreter: loops are not marked any more
   freezable,  // the same for PyTorch's freezing, which makes weights constants
   decided,    // composites have their definitions, and loops are marked again
   legalized,  // PyTorch's own operators alone, and marks of loops

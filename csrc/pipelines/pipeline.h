@@ -59,11 +59,11 @@ struct Context {
 // What goes wrong without a pass.
 enum class Kind : uint8_t {
   meaning,  // the program is another, or is refused
-  quirk,    // a pass of PyTorch's that comes later breaks it (csrc/passes/quirks)
+  quirk,    // what PyTorch does later breaks it (csrc/passes/quirks)
   speed,    // nothing but that it takes longer
 };
 
-// Which frozen modules it is for. What is not frozen counts as every one.
+// Which frozen modules it is for. What is not frozen counts as `exact`.
 enum class For : uint8_t {
   all,
   exact,     // those that round as eager does
@@ -107,8 +107,8 @@ bool run(Context& context) {
   }
 }
 
-// Whether the frozen module is for a server. What a task writes while the rest runs, no order of
-// nodes tells: what starts one is left as it is.
+// Whether the frozen module is for a server. One with tasks (torch.jit.fork) is not optimized for
+// servers: what a task writes while the rest runs has no place in the order of nodes.
 bool is_for_server(const Context& context);
 
 // Whether the pass is for this frozen module.

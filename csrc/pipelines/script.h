@@ -1,7 +1,7 @@
 // script: from a function's source graph to what its calls run.
 //
 // The same for calls in process and for a frozen module, as far as `lowered`: there is one meaning
-// of autocast. Then in process the graph is made ready for our own interpreter. Or the flat graph
+// of autocast. Then in process the graph is made ready for PyTorch's interpreter. Or the flat graph
 // enters its scopes as it runs (passes/lowering/enter_scopes.h says when).
 #pragma once
 

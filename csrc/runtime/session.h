@@ -1,9 +1,9 @@
 // session: what is seen of operators while they run under autocast.
 //
 // A Session looks at one run of a program: whoever runs it says when an operator begins and ends,
-// with its operands and results (explain.h for a graph, watch.h for Python). What the operator
-// casts is seen by what its autocast kernel does, as in record.h: autocast was on when it began and
-// is not inside it. So the dtypes and the casts that are told are not predictions, whatever the
+// with its operands and results (explain.h for a graph, watch.h for Python). A cast
+// counts as autocast's if it runs inside an operator whose autocast kernel has switched autocast
+// off (as in record.h). So the dtypes and the casts that are told are not predictions, whatever the
 // operator is.
 //
 // With numerics, each operator runs once more in float64, on the operands that it had (the error

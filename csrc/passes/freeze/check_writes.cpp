@@ -51,7 +51,7 @@ void check_writes(const std::shared_ptr<Graph>& graph) {
   for (size_t i = 0; i < writes.size(); ++i) {
     const auto number = static_cast<int64_t>(i);
     if (with.count(number) && !without.count(number)) {
-      throw diagnostic(Diagnostic::lost_write, writes[i]);
+      throw diagnostic(Diagnostic::write_dropped_after_loop, writes[i]);
     }
   }
 }

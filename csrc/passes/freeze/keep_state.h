@@ -7,8 +7,8 @@
 // a mean of zeros and a bias of zeros are one tensor, and each call changes the bias. So they
 // become attributes of the module whose method it is, `_state` with a number; tensors are buffers.
 //
-// Preserved: everything that the graph does, and who else has these tensors. Not seen: what tasks
-// write.
+// Preserved: everything that the graph does, and what else shares these tensors. Not seen: what
+// tasks write.
 #pragma once
 
 #include <torch/csrc/jit/api/module.h>
@@ -18,8 +18,8 @@
 
 namespace jit_amp {
 
-// `self`: what the graph's first input is. To be done when it is frozen. Returns whether there was
-// any.
+// `self`: what the graph's first input is. To be called when it is frozen. Returns whether there
+// was any.
 bool keep_state(const std::shared_ptr<torch::jit::Graph>& graph, torch::jit::Module self);
 
 }  // namespace jit_amp

@@ -98,7 +98,7 @@ class Legalizer {
         continue;
       }
       if (hidden && concerns_autocast(*hidden, device)) {
-        throw diagnostic(Diagnostic::not_exportable, scoped,
+        throw diagnostic(Diagnostic::not_freezable, scoped,
                          {inner->kind().toQualString(), devices[i], ""});
       }
       if (policy_of(inner, device) == Policy::untouched) {
@@ -113,7 +113,7 @@ class Legalizer {
             other = "say what is to be done with it, `jit_amp.policy.register(\"" + name +
                     "\", device_type, policy)`, " + other;
           }
-          throw diagnostic(Diagnostic::not_exportable, scoped, {name, devices[i], other});
+          throw diagnostic(Diagnostic::not_freezable, scoped, {name, devices[i], other});
         }
       }
     }

@@ -5,7 +5,8 @@
 // run time what the facts do not know. The graph begins with a check that its inputs are what the
 // facts take for granted. Only the marks of loops are left of the dialect.
 //
-// An opaque node (`jit_amp::scoped`) that the facts do not free of its scope is refused with an
+// An opaque node (`jit_amp::scoped`) to which, as far as the facts tell, its scope may still do
+// something is refused with an
 // AutocastError at its line. Must run after: lower (as Product::stock), answer_questions.
 #pragma once
 

@@ -1,4 +1,4 @@
-// for_interpreter: a lowered graph as our own interpreter can run it.
+// for_interpreter: a lowered graph as PyTorch's interpreter can run it, without its executor.
 //
 // The marks of loops (core/loops.h) go. Two things of PyTorch's interpreter are kept from changing
 // what the graph does:

@@ -1,4 +1,4 @@
-// share_casts: no cast more than eager makes, but for a loop that is not entered.
+// share_casts: never more casts than eager makes, but for one before a loop that runs no times.
 //
 // A module's attribute that is read several times is read once. A cast of a value to the same
 // dtypes as an earlier one that dominates it becomes that one; first, casts move up where that

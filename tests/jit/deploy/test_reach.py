@@ -102,9 +102,9 @@ def test_all_that_is_known_of_an_operator(capsys: pytest.CaptureFixture[str]) ->
     [rows] = policy.known_of("aten::layer_norm").values()
     assert rows == {
         "cpu": "in no list of autocast's: untouched",
-        "cuda": "fp32, by autocast's list",
-        "xpu": "fp32, by autocast's list",
-        "mps": rows["mps"],
+        "cuda": "fp32, by AT_FORALL_FP32 of ATen/autocast_mode.h",
+        "xpu": "fp32, by AT_FORALL_FP32 of ATen/autocast_mode.h",
+        "mps": "fp32, by csrc/analysis/mps_policy.inc",
         "calls": "on CPU nothing, on CUDA cast (counts where it is in no list)",
         "results": "dtypes =0, dimensions some",
         "traits": rows["traits"],
