@@ -18,7 +18,7 @@
 #include "core/forks.h"
 #include "core/ignored.h"
 #include "passes/freeze/own_constants.h"
-#include "passes/freeze/write_questions.h"
+#include "passes/freeze/write_queries.h"
 #include "passes/quirks/round_products.h"
 #include "passes/quirks/write_numbers.h"
 #include "passes/server/pack_weights.h"
@@ -101,7 +101,7 @@ py::tuple as_python(const jit_amp::Place& place) {
   return py::make_tuple(place.file, place.line, place.column, place.function);
 }
 
-py::dict as_python(const jit_amp::Operated& at) {
+py::dict as_python(const jit_amp::OperatorRecord& at) {
   const auto places = [](const std::vector<jit_amp::Place>& stack) {
     py::list list;
     for (const auto& place : stack) {
@@ -332,9 +332,9 @@ void bind_wrapping(py::module_& m) {
 // jit_amp.freeze and jit_amp.export.
 void bind_freezing(py::module_& m) {
   // Of a module without scopes, which PyTorch's own freezing takes.
-  m.def("write_questions", [](const Module& module, bool optimize_numerics) {
+  m.def("write_queries", [](const Module& module, bool optimize_numerics) {
     for (const GraphFunction* function : jit_amp::functions_of(module)) {
-      jit_amp::write_questions(*function->graph());
+      jit_amp::write_queries(*function->graph());
       if (!optimize_numerics) {
         jit_amp::round_products(*function->graph());
       }
@@ -435,7 +435,8 @@ void bind_tracing(py::module_& m) {
 // jit_amp.explain.
 void bind_explaining(py::module_& m) {
   const auto explained = [](GraphFunction& function, const torch::jit::ObjectPtr& self,
-                            const std::vector<torch::jit::Stack>& runs, jit_amp::Looks at) {
+                            const std::vector<torch::jit::Stack>& runs,
+                            jit_amp::ExplainOptions at) {
     const auto found = [&] {
       const py::gil_scoped_release released;
       return jit_amp::explain(function, self, runs, at);
@@ -469,7 +470,8 @@ void bind_explaining(py::module_& m) {
                const py::gil_scoped_acquire gil;
                return place().cast<int64_t>();
              };
-             return std::make_unique<jit_amp::Watch>(call, jit_amp::Looks{numerics, gradients});
+             return std::make_unique<jit_amp::Watch>(call,
+                                                     jit_amp::ExplainOptions{numerics, gradients});
            }),
            py::arg("place"), py::kw_only(), py::arg("numerics"), py::arg("gradients"))
       .def("start", &jit_amp::Watch::start)

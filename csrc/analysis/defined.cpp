@@ -92,7 +92,7 @@ bool onednn_takes(c10::ScalarType dtype) {
 template <typename F>
 bool is_lowered(F&& result) {
   const c10::InferenceMode no_gradients;
-  const Entered scope({{at::kCPU, true, c10::kBFloat16}}, std::nullopt);
+  const AutocastGuard scope({{at::kCPU, true, c10::kBFloat16}}, std::nullopt);
   try {
     return result().scalar_type() == c10::kBFloat16;
   } catch (const std::exception&) {

@@ -41,9 +41,9 @@ std::optional<DeviceType> query_device(const Node* node, const State& state) {
   return std::nullopt;
 }
 
-std::optional<Planned> planned(Node* node, const State& state, const State& entry, Product product,
-                               DeviceType accelerator) {
-  Planned plan{node, &state};
+std::optional<NodePlan> planned(Node* node, const State& state, const State& entry, Product product,
+                                DeviceType accelerator) {
+  NodePlan plan{node, &state};
   if (is_query(node)) {
     plan.query = query_device(node, state);
     plan.dispatches = !plan.query && (state.active() || entry.active());
@@ -81,7 +81,7 @@ std::optional<Planned> planned(Node* node, const State& state, const State& entr
 }
 
 void collect(Block* block, const Scopes& scopes, const State& entry, Product product,
-             DeviceType accelerator, std::vector<Planned>& plans) {
+             DeviceType accelerator, std::vector<NodePlan>& plans) {
   for (Node* node : block->nodes()) {
     const auto found = scopes.state.find(node);
     if (found == scopes.state.end()) {
@@ -150,9 +150,9 @@ bool asks_whether_enabled(const Node* node) {
   return node->kind() == kIsEnabled || node->kind() == kIsCpuEnabled;
 }
 
-std::vector<Planned> plan_of(Graph& graph, const Scopes& scopes, const State& entry,
-                             Product product) {
-  std::vector<Planned> plans;
+std::vector<NodePlan> plan_of(Graph& graph, const Scopes& scopes, const State& entry,
+                              Product product) {
+  std::vector<NodePlan> plans;
   collect(graph.block(), scopes, entry, product, accelerator_of(scopes, entry, product), plans);
   return plans;
 }

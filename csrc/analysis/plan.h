@@ -36,7 +36,7 @@ enum class Action : uint8_t {
 Action action_of(Policy policy, c10::DeviceType device, Product product);
 
 // What is to be done to one node. A node to which nothing is done has none.
-struct Planned {
+struct NodePlan {
   torch::jit::Node* node;
   const State* state;  // in force at the node; the Scopes own it
   Action cpu = Action::none;
@@ -52,8 +52,8 @@ c10::DeviceType accelerator_of(const Scopes& scopes, const State& entry, Product
 
 // In program order, each node before what its blocks hold. `entry` is the state that `scopes` was
 // found with.
-std::vector<Planned> plan_of(torch::jit::Graph& graph, const Scopes& scopes, const State& entry,
-                             Product product);
+std::vector<NodePlan> plan_of(torch::jit::Graph& graph, const Scopes& scopes, const State& entry,
+                              Product product);
 
 // Whether the node asks whether autocast is enabled, rather than for a dtype.
 bool asks_whether_enabled(const torch::jit::Node* node);

@@ -8,7 +8,7 @@ namespace jit_amp {
 namespace {
 
 struct Scope {
-  std::unique_ptr<Entered> entered;
+  std::unique_ptr<AutocastGuard> entered;
   c10::DeviceType device;
   bool other_dtype;  // than that of the scope around
 };
@@ -35,12 +35,13 @@ bool is_outermost() {
 
 }  // namespace
 
-Entered::Entered(std::vector<Setting> settings, std::optional<bool> cache_enabled)
+AutocastGuard::AutocastGuard(std::vector<AutocastSetting> settings,
+                             std::optional<bool> cache_enabled)
     : cache_before_(at::autocast::is_autocast_cache_enabled()) {
   namespace autocast = at::autocast;
   autocast::set_autocast_cache_enabled(cache_enabled.value_or(cache_before_));
   before_.reserve(settings.size());
-  for (const Setting& setting : settings) {
+  for (const AutocastSetting& setting : settings) {
     before_.push_back({setting.device, autocast::is_autocast_enabled(setting.device),
                        autocast::get_autocast_dtype(setting.device)});
     autocast::set_autocast_enabled(setting.device, setting.enabled);
@@ -49,7 +50,7 @@ Entered::Entered(std::vector<Setting> settings, std::optional<bool> cache_enable
   }
 }
 
-Entered::~Entered() {
+AutocastGuard::~AutocastGuard() {
   namespace autocast = at::autocast;
   for (auto setting = before_.rbegin(); setting != before_.rend(); ++setting) {
     if (autocast::decrement_nesting() == 0) {
@@ -61,7 +62,7 @@ Entered::~Entered() {
   autocast::set_autocast_cache_enabled(cache_before_);
 }
 
-void enter_scope(const Setting& setting, std::optional<bool> cache_enabled) {
+void enter_scope(const AutocastSetting& setting, std::optional<bool> cache_enabled) {
   namespace autocast = at::autocast;
   auto& dtypes = cached();
   if (is_outermost()) {
@@ -79,8 +80,8 @@ void enter_scope(const Setting& setting, std::optional<bool> cache_enabled) {
       known->second = setting.dtype;
     }
   }
-  entered().push_back({std::make_unique<Entered>(std::vector<Setting>{setting},
-                                                 cache_enabled.value_or(cache_at_first)),
+  entered().push_back({std::make_unique<AutocastGuard>(std::vector<AutocastSetting>{setting},
+                                                       cache_enabled.value_or(cache_at_first)),
                        setting.device, other_dtype});
 }
 
@@ -97,11 +98,11 @@ void exit_scope() {
   }
 }
 
-Unwinding::Unwinding() : depth_(entered().size()), cache_around_(cache_at_first) {
+LeaveScopesGuard::LeaveScopesGuard() : depth_(entered().size()), cache_around_(cache_at_first) {
   cache_at_first = at::autocast::is_autocast_cache_enabled();
 }
 
-Unwinding::~Unwinding() {
+LeaveScopesGuard::~LeaveScopesGuard() {
   while (entered().size() > depth_) {
     exit_scope();
   }
@@ -110,14 +111,14 @@ Unwinding::~Unwinding() {
 
 // Not by c10's ExcludeDispatchKeyGuard: what it brings back, if code inside leaves autocast of
 // another device on, is not the same in every release.
-Suspended::Suspended()
+NoAutocastGuard::NoAutocastGuard()
     : cpu_(at::autocast::is_autocast_enabled(at::kCPU)),
       cuda_(at::autocast::is_autocast_enabled(at::kCUDA)) {
   at::autocast::set_autocast_enabled(at::kCPU, false);
   at::autocast::set_autocast_enabled(at::kCUDA, false);
 }
 
-Suspended::~Suspended() {
+NoAutocastGuard::~NoAutocastGuard() {
   at::autocast::set_autocast_enabled(at::kCPU, cpu_);
   at::autocast::set_autocast_enabled(at::kCUDA, cuda_);
 }

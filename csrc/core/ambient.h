@@ -10,7 +10,7 @@
 namespace jit_amp {
 
 // What torch.autocast(device, dtype=…, enabled=…) sets when it is entered.
-struct Setting {
+struct AutocastSetting {
   c10::DeviceType device;
   bool enabled;
   c10::ScalarType dtype;
@@ -19,15 +19,15 @@ struct Setting {
 // Enters the settings and leaves them again, as nested `with torch.autocast(...)` blocks would
 // (torch/amp/autocast_mode.py, __enter__ and __exit__): the weight cache is dropped when the
 // outermost one is left.
-class Entered {
+class AutocastGuard {
  public:
-  Entered(std::vector<Setting> settings, std::optional<bool> cache_enabled);
-  ~Entered();
-  Entered(const Entered&) = delete;
-  Entered& operator=(const Entered&) = delete;
+  AutocastGuard(std::vector<AutocastSetting> settings, std::optional<bool> cache_enabled);
+  ~AutocastGuard();
+  AutocastGuard(const AutocastGuard&) = delete;
+  AutocastGuard& operator=(const AutocastGuard&) = delete;
 
  private:
-  std::vector<Setting> before_;
+  std::vector<AutocastSetting> before_;
   bool cache_before_;
 };
 
@@ -35,16 +35,16 @@ class Entered {
 // `cache_enabled`, the cache is as it was when the graph began. Eager's weight cache
 // forgets the dtype, and hands a scope of another dtype the casts of the one around it; here it is
 // dropped between them.
-void enter_scope(const Setting& setting, std::optional<bool> cache_enabled);
+void enter_scope(const AutocastSetting& setting, std::optional<bool> cache_enabled);
 void exit_scope();
 
 // Around a graph that enters scopes: leaves what it has entered and not left, where it has raised.
-class Unwinding {
+class LeaveScopesGuard {
  public:
-  Unwinding();
-  ~Unwinding();
-  Unwinding(const Unwinding&) = delete;
-  Unwinding& operator=(const Unwinding&) = delete;
+  LeaveScopesGuard();
+  ~LeaveScopesGuard();
+  LeaveScopesGuard(const LeaveScopesGuard&) = delete;
+  LeaveScopesGuard& operator=(const LeaveScopesGuard&) = delete;
 
  private:
   size_t depth_;
@@ -53,12 +53,12 @@ class Unwinding {
 
 // Turns autocast off for CPU and CUDA, dtypes and cache kept, and back. A lowered graph that runs
 // under an ambient autocast holds its casts itself: the dispatcher must not add to them.
-class Suspended {
+class NoAutocastGuard {
  public:
-  Suspended();
-  ~Suspended();
-  Suspended(const Suspended&) = delete;
-  Suspended& operator=(const Suspended&) = delete;
+  NoAutocastGuard();
+  ~NoAutocastGuard();
+  NoAutocastGuard(const NoAutocastGuard&) = delete;
+  NoAutocastGuard& operator=(const NoAutocastGuard&) = delete;
 
  private:
   bool cpu_;

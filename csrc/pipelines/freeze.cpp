@@ -18,7 +18,7 @@
 #include "passes/freeze/legalize.h"
 #include "passes/freeze/merge_branches.h"
 #include "passes/freeze/share_parts.h"
-#include "passes/freeze/write_questions.h"
+#include "passes/freeze/write_queries.h"
 #include "passes/quirks/detach_sizes.h"
 #include "passes/quirks/keep_addmm.h"
 #include "passes/quirks/keep_detach.h"
@@ -101,7 +101,7 @@ const std::vector<Pass>& freezing() {
       {"check_freezable", run<check_freezable>, Phase::lowered, Phase::lowered, Kind::meaning},
       {"check_writes", run<check_writes>, Phase::lowered, Phase::lowered, Kind::meaning},
       {"keep_dim", run<keep_dim>, Phase::lowered, Phase::lowered, Kind::quirk},
-      {"write_questions", run<write_questions>, Phase::lowered, Phase::lowered, Kind::meaning},
+      {"write_queries", run<write_queries>, Phase::lowered, Phase::lowered, Kind::meaning},
       {"keep_detach", run<hide_detach>, Phase::lowered, Phase::lowered, Kind::quirk},
       {"unmark_loops", run<unmark_loops>, Phase::lowered, Phase::freezable, Kind::meaning},
   };
@@ -129,7 +129,7 @@ const std::vector<Pass>& deciding() {
 
 const std::vector<Pass>& exporting() {
   static const auto& passes = *new std::vector<Pass>{
-      {"write_questions", run<write_questions>, Phase::lowered, Phase::lowered, Kind::meaning},
+      {"write_queries", run<write_queries>, Phase::lowered, Phase::lowered, Kind::meaning},
       {"unmark_loops", run<unmark_loops>, Phase::lowered, Phase::freezable, Kind::meaning},
       {"decompose", run<decompose>, Phase::freezable, Phase::freezable, Kind::meaning},
   };

@@ -41,7 +41,7 @@ bool run_enter_scopes(Context& c) {
 
 // As outside any autocast: what is computed here is computed once, for all calls.
 bool run_constant_propagation(Context& c) {
-  const Suspended off;
+  const NoAutocastGuard off;
   return torch::jit::ConstantPropagation(c.graph);
 }
 

@@ -83,11 +83,11 @@ class Describer {
   }
 
   std::vector<Node*> nodes;
-  std::vector<Operated> operators;
+  std::vector<OperatorRecord> operators;
 
  private:
-  Operated described(const Node* node) {
-    Operated made;
+  OperatorRecord described(const Node* node) {
+    OperatorRecord made;
     made.name = name_of(node);
     made.is_call = is_call(node);
     std::string function;
@@ -132,8 +132,8 @@ class Describer {
 
 // The operator of a node. It does not run again where it is random, calls code that is not in the
 // graph, or gives whatever was in memory.
-Called called_by(const Node* node) {
-  Called made;
+CalledOperator called_by(const Node* node) {
+  CalledOperator made;
   const auto* schema = node->maybeSchema();
   if (schema && !is_call(node)) {
     made.schema = *schema;
@@ -152,13 +152,13 @@ std::vector<c10::IValue> taken(Stack& stack, size_t count) {
 Operation make_begin(const Node* node) {
   const auto id = static_cast<size_t>(node->i(attr::value));
   const size_t inputs = node->inputs().size();
-  return [=](Stack& stack) { Seeing::session()->begin(id, taken(stack, inputs)); };
+  return [=](Stack& stack) { SessionGuard::session()->begin(id, taken(stack, inputs)); };
 }
 
 Operation make_end(const Node* node) {
   const auto id = static_cast<size_t>(node->i(attr::value));
   const size_t inputs = node->inputs().size();
-  return [=](Stack& stack) { Seeing::session()->end(id, taken(stack, inputs)); };
+  return [=](Stack& stack) { SessionGuard::session()->end(id, taken(stack, inputs)); };
 }
 
 const RegisterOperators registered({
@@ -187,8 +187,8 @@ Stack run(const Code& code, const ObjectPtr& self, const Stack& arguments, Sessi
   }
   stack.insert(stack.end(), arguments.begin(), arguments.end());
   const size_t inputs = stack.size();
-  const Seeing seeing(with);
-  const Unwinding scopes;
+  const SessionGuard seeing(with);
+  const LeaveScopesGuard scopes;
   run_here(code, stack, inputs);
   return stack;
 }
@@ -218,7 +218,7 @@ ObjectPtr copy_of(const ObjectPtr& module, Copies& copies, bool writes) {
 }  // namespace
 
 Explained explain(GraphFunction& function, const ObjectPtr& module, const std::vector<Stack>& runs,
-                  Looks at) {
+                  ExplainOptions at) {
   Explained explained;
   std::vector<Node*> nodes;
   Context context;
@@ -258,7 +258,7 @@ Explained explain(GraphFunction& function, const ObjectPtr& module, const std::v
   const bool writes = std::any_of(nodes.begin(), nodes.end(), [](const Node* node) {
     return is_write(node) || updates_statistics(node) || is_call(node);
   });
-  std::vector<Called> called;
+  std::vector<CalledOperator> called;
   std::transform(nodes.begin(), nodes.end(), std::back_inserter(called), called_by);
   Times times(nodes.size());
   for (size_t i = 0; i < runs.size() && code; ++i) {

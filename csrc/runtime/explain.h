@@ -17,7 +17,7 @@
 namespace jit_amp {
 
 struct Explained {
-  std::vector<Operated> operators;  // in program order
+  std::vector<OperatorRecord> operators;  // in program order
   std::vector<std::string> warnings;
 };
 
@@ -26,6 +26,6 @@ struct Explained {
 // Where a program cannot run so, nothing runs, and a warning says why. What it writes to the module
 // stays in a copy. Throws AutocastError; what the program raises.
 Explained explain(torch::jit::GraphFunction& function, const torch::jit::ObjectPtr& module,
-                  const std::vector<torch::jit::Stack>& runs, Looks at);
+                  const std::vector<torch::jit::Stack>& runs, ExplainOptions at);
 
 }  // namespace jit_amp

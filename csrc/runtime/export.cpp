@@ -17,7 +17,7 @@ std::shared_ptr<Graph> interpretable_graph(GraphFunction& function, const Object
       !(self->type()->getForwardHooks().empty() && self->type()->getForwardPreHooks().empty())) {
     throw diagnostic(Diagnostic::exported_hooks, nullptr, {self->type()->name()->name()});
   }
-  const Suspended ambient;
+  const NoAutocastGuard ambient;
   const Turn turn;
   Context context;
   context.function = &function;

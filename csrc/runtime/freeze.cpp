@@ -242,7 +242,7 @@ Module frozen_by_pytorch(const Module& module, const std::vector<std::string>& p
 
 Module freeze(const Module& module, const std::vector<std::string>& preserved_attrs,
               const std::vector<Stack>& examples, FreezeOptions options) {
-  const Suspended ambient;  // constants are folded here: as outside any autocast
+  const NoAutocastGuard ambient;  // constants are folded here: as outside any autocast
   const Turn turn;
   Decided made = decided(module, preserved_attrs, examples, options);
   std::vector<std::shared_ptr<Graph>> graphs;
@@ -256,7 +256,7 @@ Module freeze(const Module& module, const std::vector<std::string>& preserved_at
 }
 
 std::shared_ptr<Graph> known_graph(const Module& module, const std::vector<Stack>& examples) {
-  const Suspended ambient;
+  const NoAutocastGuard ambient;
   const Turn turn;
   const Decided made = decided(module, {}, examples, FreezeOptions());
   const Context& forward = made.methods.at(0);

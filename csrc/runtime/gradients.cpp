@@ -77,7 +77,7 @@ int64_t look(Gradient& found, const Tensor& gradient, double scale) {
 
 std::vector<Gradient> gradients_of(const std::vector<Tensor>& outputs,
                                    const std::vector<torch::autograd::Edge>& edges) {
-  const Suspended off;
+  const NoAutocastGuard off;
   const Tensor loss = loss_of(outputs);
   std::vector<Gradient> found(edges.size());
   std::vector<int64_t> zeros(edges.size());

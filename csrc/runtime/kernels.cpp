@@ -155,7 +155,7 @@ Operation make_scoped(const Node* node) {
   torch::jit::Code code(node->g(torch::jit::attr::Subgraph), "jit_amp_scoped");
   const size_t inputs = node->inputs().size();
   return [=](Stack& stack) {
-    std::vector<Setting> settings;
+    std::vector<AutocastSetting> settings;
     const size_t state = 2 * devices.size();
     const auto arguments = stack.end() - static_cast<std::ptrdiff_t>(inputs);
     for (size_t i = 0; i < devices.size(); ++i) {
@@ -163,7 +163,7 @@ Operation make_scoped(const Node* node) {
                           static_cast<ScalarType>((arguments + 2 * i + 1)->toInt())});
     }
     stack.erase(arguments, arguments + static_cast<std::ptrdiff_t>(state));
-    const Entered scope(std::move(settings), cache);
+    const AutocastGuard scope(std::move(settings), cache);
     run_here(code, stack, inputs - state);
   };
 }

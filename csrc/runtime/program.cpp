@@ -394,8 +394,8 @@ void Program::run(Stack& stack, size_t inputs) {
       expected.reset();
     }
   }
-  std::optional<Unwinding> scopes;
-  std::optional<Suspended> off;
+  std::optional<LeaveScopesGuard> scopes;
+  std::optional<NoAutocastGuard> off;
   if (lowered.enters_scopes) {
     scopes.emplace();
   } else if (ambient.cpu || ambient.cuda) {
@@ -421,7 +421,7 @@ std::optional<Stack> Program::reference(const Lowered& lowered, const Stack& inp
     return std::nullopt;
   }
   Stack stack = inputs;
-  const Unwinding scopes;
+  const LeaveScopesGuard scopes;
   try {
     run_here(*recording.code, stack, inputs.size());
   } catch (const std::runtime_error&) {

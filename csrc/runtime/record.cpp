@@ -266,15 +266,17 @@ void end(const at::RecordFunction& function, at::ObserverContext*) {
 }
 
 // The scopes that are open where a trace runs as it is.
-thread_local std::map<int64_t, std::unique_ptr<Entered>> open;
+thread_local std::map<int64_t, std::unique_ptr<AutocastGuard>> open;
 
 Operation make_enter(const Node* node) {
-  const Setting setting{c10::Device(node->s(ops::device_type)).type(), node->i(ops::enabled) != 0,
-                        static_cast<c10::ScalarType>(node->i(ops::dtype))};
+  const AutocastSetting setting{c10::Device(node->s(ops::device_type)).type(),
+                                node->i(ops::enabled) != 0,
+                                static_cast<c10::ScalarType>(node->i(ops::dtype))};
   const int64_t scope = node->i(ops::scope);
   return [=](Stack&) {
     open.erase(scope);
-    open[scope] = std::make_unique<Entered>(std::vector<Setting>{setting}, std::nullopt);
+    open[scope] =
+        std::make_unique<AutocastGuard>(std::vector<AutocastSetting>{setting}, std::nullopt);
   };
 }
 

@@ -70,7 +70,7 @@ void merge(Dtypes& known, const std::vector<c10::IValue>& values, bool is_first)
   }
 }
 
-void note_device(Operated& at, const Tensor& t) {
+void note_device(OperatorRecord& at, const Tensor& t) {
   const std::string name = t.defined() ? c10::DeviceTypeName(t.device().type(), true) : "";
   if (t.defined() && std::find(at.devices.begin(), at.devices.end(), name) == at.devices.end()) {
     at.devices.push_back(name);
@@ -78,7 +78,7 @@ void note_device(Operated& at, const Tensor& t) {
 }
 
 // The operator's results on other operands; none where it does not take them.
-std::optional<std::vector<c10::IValue>> rerun(const Called& called,
+std::optional<std::vector<c10::IValue>> rerun(const CalledOperator& called,
                                               std::vector<c10::IValue> stack) {
   const auto& formals = called.schema->arguments();
   for (size_t i = 0; i < stack.size() && i < formals.size(); ++i) {
@@ -87,7 +87,7 @@ std::optional<std::vector<c10::IValue>> rerun(const Called& called,
       stack[i] = static_cast<int64_t>(at::kDouble);
     }
   }
-  const Suspended off;
+  const NoAutocastGuard off;
   const at::NoGradGuard no_grad;
   try {
     called.run(stack);
@@ -138,7 +138,7 @@ void add_up(Gradient& all, const Gradient& one) {
 }
 
 thread_local Session* current_session = nullptr;
-thread_local Seeing* innermost = nullptr;
+thread_local SessionGuard* innermost = nullptr;
 
 std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction& function) {
   if (current_session) {
@@ -173,7 +173,7 @@ void for_tensors(const c10::IValue& value, const std::function<void(const Tensor
   }
 }
 
-void note_state(Operated& at, const Called& called, bool also_off) {
+void note_state(OperatorRecord& at, const CalledOperator& called, bool also_off) {
   for (const auto device : kDevices) {
     const bool enabled = at::autocast::is_autocast_enabled(device);
     if (!enabled && !(also_off && (device == at::kCPU || device == at::kCUDA))) {
@@ -191,12 +191,12 @@ void note_state(Operated& at, const Called& called, bool also_off) {
   }
 }
 
-Session::Session(std::vector<Operated>* operators, const std::vector<Called>* called, bool looks,
-                 Looks at)
+Session::Session(std::vector<OperatorRecord>* operators, const std::vector<CalledOperator>* called,
+                 bool looks, ExplainOptions at)
     : operators_(operators),
       called_(called),
       looks_(looks),
-      at_(looks ? at : Looks()),
+      at_(looks ? at : ExplainOptions()),
       seconds_(operators->size()),
       cast_seconds_(operators->size()) {}
 
@@ -220,9 +220,9 @@ void Session::begin(size_t id, std::vector<c10::IValue> inputs) {
   }
   current_ = id;
   operands_ = std::move(inputs);
-  const Called& called = (*called_)[id];
+  const CalledOperator& called = (*called_)[id];
   if (looks_) {
-    Operated& op = (*operators_)[id];
+    OperatorRecord& op = (*operators_)[id];
     if (op.is_dynamic && op.calls == 0) {
       note_state(op, called, /*also_off=*/true);
     }
@@ -239,7 +239,7 @@ void Session::begin(size_t id, std::vector<c10::IValue> inputs) {
   compares_ = at_.numerics && called.can_run_again && are_dense(operands_);
   if (compares_) {
     const at::DisableRecordFunctionGuard quiet;
-    const Suspended off;
+    const NoAutocastGuard off;
     const at::NoGradGuard no_grad;
     wide_.clear();
     shadows_.clear();
@@ -259,7 +259,7 @@ void Session::end(size_t id, const std::vector<c10::IValue>& results) {
   if (!looks_) {
     return;
   }
-  Operated& op = (*operators_)[id];
+  OperatorRecord& op = (*operators_)[id];
   merge(op.results, results, op.calls == 0);
   for (const auto& value : results) {
     for_tensors(value, [&](const Tensor& t) {
@@ -286,7 +286,7 @@ void Session::end(size_t id, const std::vector<c10::IValue>& results) {
 }
 
 // What an operator has written that does not run again: it is taken as exact from here on.
-void Session::forget_written(const Called& called) {
+void Session::forget_written(const CalledOperator& called) {
   if (called.schema && !called.schema->is_mutable()) {
     return;
   }
@@ -302,14 +302,15 @@ void Session::forget_written(const Called& called) {
   }
 }
 
-void Session::compare(Operated& at, const Called& called, const std::vector<c10::IValue>& results) {
+void Session::compare(OperatorRecord& at, const CalledOperator& called,
+                      const std::vector<c10::IValue>& results) {
   const at::DisableRecordFunctionGuard quiet;
   const auto exactly = rerun(called, wide_), throughout = rerun(called, shadows_);
   if (!exactly || !throughout || exactly->size() != results.size() ||
       throughout->size() != results.size()) {
     return;
   }
-  const Suspended off;
+  const NoAutocastGuard off;
   const at::NoGradGuard no_grad;
   Numerics& found = at.numerics ? *at.numerics : at.numerics.emplace();
   for (size_t i = 0; i < results.size(); ++i) {
@@ -387,7 +388,7 @@ void Times::add(const Session& run) {
   }
 }
 
-void Times::put_into(std::vector<Operated>& operators) {
+void Times::put_into(std::vector<OperatorRecord>& operators) {
   for (size_t id = 0; id < all_.size(); ++id) {
     if (auto& of_runs = all_[id]; !of_runs.empty()) {
       const auto middle = of_runs.begin() + static_cast<std::ptrdiff_t>(of_runs.size() / 2);
@@ -397,7 +398,7 @@ void Times::put_into(std::vector<Operated>& operators) {
   }
 }
 
-Seeing::Seeing(Session& session, bool operators_too)
+SessionGuard::SessionGuard(Session& session, bool operators_too)
     : session_(session), outer_(innermost), operators_too_(operators_too) {
   if (outer_) {
     outer_->remove();
@@ -407,7 +408,7 @@ Seeing::Seeing(Session& session, bool operators_too)
   add();
 }
 
-Seeing::~Seeing() {
+SessionGuard::~SessionGuard() {
   remove();
   innermost = outer_;
   current_session = outer_ ? &outer_->session_ : nullptr;
@@ -416,9 +417,9 @@ Seeing::~Seeing() {
   }
 }
 
-Session* Seeing::session() { return current_session; }
+Session* SessionGuard::session() { return current_session; }
 
-void Seeing::add() {
+void SessionGuard::add() {
   auto callback = at::RecordFunctionCallback(on_begin, on_end).needsInputs(session_.looks());
   if (operators_too_) {
     callback.needsOutputs(session_.looks())
@@ -429,7 +430,7 @@ void Seeing::add() {
   handle_ = at::addThreadLocalCallback(std::move(callback));
 }
 
-void Seeing::remove() {
+void SessionGuard::remove() {
   if (handle_) {
     at::removeCallback(*handle_);
     handle_.reset();

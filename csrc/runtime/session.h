@@ -63,7 +63,7 @@ struct Numerics {
 };
 
 // An operator of the program.
-struct Operated {
+struct OperatorRecord {
   std::string name;          // with its overload
   std::vector<Place> stack;  // from the outermost call to the operator's own line
   std::string module;        // the path of the module whose code it is, as far as it is known
@@ -87,13 +87,13 @@ struct Operated {
 };
 
 // What is looked at besides dtypes, casts and time.
-struct Looks {
+struct ExplainOptions {
   bool numerics = false;
   bool gradients = false;
 };
 
-// The operator of an Operated, to run it again; no schema: a call of code that is not known.
-struct Called {
+// The operator of an OperatorRecord, to run it again; no schema: a call of code that is not known.
+struct CalledOperator {
   std::optional<c10::FunctionSchema> schema{};
   std::function<void(c10::Stack&)> run{};
   bool can_run_again = false;  // beside itself: its results are no matter of chance
@@ -101,7 +101,7 @@ struct Called {
 
 // The state of each device whose autocast is on, with the policy there, and whether it is for CPU
 // and CUDA also where it is off.
-void note_state(Operated& at, const Called& called, bool also_off);
+void note_state(OperatorRecord& at, const CalledOperator& called, bool also_off);
 
 // Calls `look` with each tensor in a value.
 void for_tensors(const c10::IValue& value, const std::function<void(const at::Tensor&)>& look);
@@ -109,8 +109,8 @@ void for_tensors(const c10::IValue& value, const std::function<void(const at::Te
 // One run of a program, in one thread. `looks`: more is seen than the time.
 class Session {
  public:
-  Session(std::vector<Operated>* operators, const std::vector<Called>* called, bool looks,
-          Looks at);
+  Session(std::vector<OperatorRecord>* operators, const std::vector<CalledOperator>* called,
+          bool looks, ExplainOptions at);
   virtual ~Session() = default;
 
   void begin(size_t id, std::vector<c10::IValue> inputs);
@@ -139,14 +139,15 @@ class Session {
 
  private:
   at::Tensor shadow_of(const at::Tensor& t);
-  void forget_written(const Called& called);
-  void compare(Operated& at, const Called& called, const std::vector<c10::IValue>& results);
+  void forget_written(const CalledOperator& called);
+  void compare(OperatorRecord& at, const CalledOperator& called,
+               const std::vector<c10::IValue>& results);
   void note_cast(const at::Tensor& t, c10::ScalarType to);
 
-  std::vector<Operated>* operators_;
-  const std::vector<Called>* called_;
+  std::vector<OperatorRecord>* operators_;
+  const std::vector<CalledOperator>* called_;
   bool looks_;
-  Looks at_;
+  ExplainOptions at_;
   size_t current_ = 0;
   bool is_inside_ = false;
   bool compares_ = false;  // the operator that runs
@@ -165,19 +166,19 @@ class Times {
  public:
   explicit Times(size_t operators) : all_(operators) {}
   void add(const Session& run);
-  void put_into(std::vector<Operated>& operators);
+  void put_into(std::vector<OperatorRecord>& operators);
 
  private:
   std::vector<std::vector<std::pair<double, double>>> all_;  // seconds, and those of casts
 };
 
 // Has a session see what this thread runs. Sessions nest: a program may explain another.
-class Seeing {
+class SessionGuard {
  public:
-  explicit Seeing(Session& session, bool operators_too = false);
-  ~Seeing();
-  Seeing(const Seeing&) = delete;
-  Seeing& operator=(const Seeing&) = delete;
+  explicit SessionGuard(Session& session, bool operators_too = false);
+  ~SessionGuard();
+  SessionGuard(const SessionGuard&) = delete;
+  SessionGuard& operator=(const SessionGuard&) = delete;
 
   // The session of this thread.
   static Session* session();
@@ -186,7 +187,7 @@ class Seeing {
   void add();
   void remove();
   Session& session_;
-  Seeing* outer_;
+  SessionGuard* outer_;
   bool operators_too_;
   std::optional<at::CallbackHandle> handle_;
 };

@@ -20,7 +20,7 @@ using at::Tensor;
 
 // An operator, looked up once.
 struct KnownOperator {
-  Called called;
+  CalledOperator called;
   std::string name;
   bool is_shown = false;  // it gives a tensor, or writes to one
   bool writes = false;
@@ -64,13 +64,13 @@ uint64_t autocast_state() {
 
 struct Watch::State {
   std::function<int64_t()> place;
-  Looks at;
+  ExplainOptions at;
   int runs = 0;
   std::unordered_map<c10::OperatorName, KnownOperator> operators{};
   // By place, operator, whether autograd runs it, and autocast's state.
   std::map<std::tuple<int64_t, const KnownOperator*, bool, uint64_t>, size_t> ids{};
-  std::vector<Operated> operated{};
-  std::vector<Called> called{};
+  std::vector<OperatorRecord> operated{};
+  std::vector<CalledOperator> called{};
   std::vector<std::pair<int64_t, bool>> places{};                // and whether autograd runs it
   std::vector<std::pair<size_t, const KnownOperator*>> order{};  // of the first run
   std::unique_ptr<Times> times{};
@@ -91,7 +91,7 @@ struct Watch::State {
     const auto found = guarded.find(memory);
     if (found != guarded.end() && !before.count(memory)) {
       const at::DisableRecordFunctionGuard quiet;
-      const Suspended off;
+      const NoAutocastGuard off;
       const at::NoGradGuard no_grad;
       before.emplace(memory, found->second.clone());
     }
@@ -214,7 +214,7 @@ class Watch::Looking : public Session {
     const auto [at, is_new] = state_.ids.try_emplace({place, &known, is_backward, autocast_state()},
                                                      state_.operated.size());
     if (is_new) {
-      Operated made;
+      OperatorRecord made;
       made.name = known.name;
       note_state(made, known.called, /*also_off=*/false);
       state_.operated.push_back(std::move(made));
@@ -246,13 +246,13 @@ class Watch::Looking : public Session {
   std::vector<std::tuple<uint64_t, uint64_t, int64_t>> derivatives_;  // numbers of nodes, place
 };
 
-Watch::Watch(std::function<int64_t()> place, Looks at)
+Watch::Watch(std::function<int64_t()> place, ExplainOptions at)
     : state_(std::make_unique<State>(State{std::move(place), at})) {}
 Watch::~Watch() = default;
 
 void Watch::start() {
   run_ = std::make_unique<Looking>(*state_, state_->runs == 0);
-  seeing_ = std::make_unique<Seeing>(*run_, /*operators_too=*/true);
+  seeing_ = std::make_unique<SessionGuard>(*run_, /*operators_too=*/true);
 }
 
 void Watch::stop(bool failed) {
@@ -287,7 +287,7 @@ void Watch::protect(const std::vector<Tensor>& tensors) {
 }
 
 void Watch::restore() {
-  const Suspended off;
+  const NoAutocastGuard off;
   const at::NoGradGuard no_grad;
   for (const auto& [memory, values] : state_->before) {
     state_->guarded.at(memory).copy_(values);

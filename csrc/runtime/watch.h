@@ -2,8 +2,8 @@
 //
 // The dispatcher tells of every operator that this thread runs; the outermost ones are those that
 // the program called. Python says, for each, at which place of the program it is (`place` gives a
-// number), and one Operated stands for the calls of one operator at one place, in one autocast
-// state. What autograd runs belongs to the place of the operator whose derivative it is.
+// number), and one OperatorRecord stands for the calls of one operator at one place, in one
+// autocast state. What autograd runs belongs to the place of the operator whose derivative it is.
 //
 // The program is Python's own: nothing is compiled, and it takes the branches that it takes.
 #pragma once
@@ -24,7 +24,7 @@ class Watch {
  public:
   // `place` is called for each outermost operator of the first run, and may throw. Where it is
   // negative the operator does not count, such as what torch.compile runs while it compiles.
-  Watch(std::function<int64_t()> place, Looks at);
+  Watch(std::function<int64_t()> place, ExplainOptions at);
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
@@ -42,7 +42,7 @@ class Watch {
   void restore();
 
   struct Seen {
-    Operated operated;
+    OperatorRecord operated;
     int64_t place;
     bool is_backward;
   };
@@ -52,7 +52,7 @@ class Watch {
  private:
   class Looking;
   std::unique_ptr<Looking> run_;
-  std::unique_ptr<Seeing> seeing_;
+  std::unique_ptr<SessionGuard> seeing_;
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -151,11 +151,11 @@ FAULTS = [
         (
             Edit(
                 "jit_amp/_freeze.py",
-                "        _C.write_questions(plain._c, bool(optimize_numerics))\n",
+                "        _C.write_queries(plain._c, bool(optimize_numerics))\n",
             ),
             Edit(
                 "csrc/pipelines/freeze.cpp",
-                '      {"write_questions", run<write_questions>, Phase::lowered, Phase::lowered, '
+                '      {"write_queries", run<write_queries>, Phase::lowered, Phase::lowered, '
                 "Kind::meaning},\n"
                 '      {"keep_detach", run<hide_detach>',
                 '      {"keep_detach", run<hide_detach>',

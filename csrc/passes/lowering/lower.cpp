@@ -62,7 +62,7 @@ class Rewriter {
     }
   }
 
-  void apply(const Planned& plan) {
+  void apply(const NodePlan& plan) {
     owner_ = plan.node->owningGraph();
     if (plan.dispatches) {
       dispatch(plan);
@@ -210,7 +210,7 @@ class Rewriter {
     return inner;
   }
 
-  Value* target(const Planned& plan, DeviceType device, Action action) {
+  Value* target(const NodePlan& plan, DeviceType device, Action action) {
     switch (action) {
       case Action::to_scope:
         return dtype_if_enabled(*plan.state, device,
@@ -276,7 +276,7 @@ class Rewriter {
   }
 
   // A question about the state.
-  void answer(const Planned& plan) {
+  void answer(const NodePlan& plan) {
     const DeviceState at = plan.state->at(*plan.query);
     const bool asks_enabled = asks_whether_enabled(plan.node);
     if (!asks_enabled && !at.dtype_known) {
@@ -289,7 +289,7 @@ class Rewriter {
   }
 
   // The accelerator's fp32_set_opt_dtype: a dtype that the call gives stands.
-  void set_dtype(const Planned& plan) {
+  void set_dtype(const NodePlan& plan) {
     Node* node = plan.node;
     const auto& formals = node->schema().arguments();
     for (size_t i = 0; i < formals.size(); ++i) {
@@ -312,7 +312,7 @@ class Rewriter {
   }
 
   // Puts the node into a subgraph that runs under the state's autocast.
-  void dispatch(const Planned& plan) {
+  void dispatch(const NodePlan& plan) {
     Node* node = plan.node;
     std::unordered_set<Value*> made;
     std::vector<Value*> free;
@@ -395,7 +395,7 @@ bool lower(const std::shared_ptr<torch::jit::Graph>& graph, const Scopes& scopes
       insert_failure(boundary.node, *boundary.error);
     }
   }
-  for (const Planned& plan : plans) {
+  for (const NodePlan& plan : plans) {
     rewriter.apply(plan);
   }
   for (auto node = scopes.scaffolding.rbegin(); node != scopes.scaffolding.rend(); ++node) {

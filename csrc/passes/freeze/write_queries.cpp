@@ -1,4 +1,4 @@
-#include "passes/freeze/write_questions.h"
+#include "passes/freeze/write_queries.h"
 
 #include <torch/csrc/jit/ir/constants.h>
 
@@ -37,7 +37,7 @@ Value* stock_form(Graph& graph, const Node* question) {
 
 }  // namespace
 
-bool write_questions(Graph& graph) {
+bool write_queries(Graph& graph) {
   bool changed = false;
   for (Node* node : all_nodes(graph)) {
     if (!ops::is_question_of_ours(node)) {

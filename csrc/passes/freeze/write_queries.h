@@ -1,4 +1,4 @@
-// write_questions: questions about autocast's state, asked by operators that PyTorch itself has.
+// write_queries: queries of autocast's state, by operators that PyTorch itself has.
 //
 // TorchScript has no operator for `torch.is_autocast_enabled("cpu")` and
 // `torch.get_autocast_cpu_dtype()`; jit_amp registers them (runtime/kernels.cpp), so that such code
@@ -13,6 +13,6 @@
 namespace jit_amp {
 
 // Returns whether the graph changed.
-bool write_questions(torch::jit::Graph& graph);
+bool write_queries(torch::jit::Graph& graph);
 
 }  // namespace jit_amp

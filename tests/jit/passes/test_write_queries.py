@@ -1,4 +1,4 @@
-"""write_questions: what only jit_amp's process could ask, asked with PyTorch's operators."""
+"""write_queries: what only jit_amp's process could ask, asked with PyTorch's operators."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .ir import check, unchanged
 )
 def test_a_question(question: str, stock: str) -> None:
     check(
-        "write_questions",
+        "write_queries",
         f"""
 graph():
   %cpu : str = prim::Constant[value="cpu"]()
@@ -39,12 +39,12 @@ graph(%name : str):
   return (%r)
 """)
     with pytest.raises(jit_amp.AutocastError, match="JA309"):
-        _C.run_pass("write_questions", graph, {}, True)
+        _C.run_pass("write_queries", graph, {}, True)
 
 
 def test_stock_questions_stay() -> None:
     unchanged(
-        "write_questions",
+        "write_queries",
         """
 graph():
   %cpu : str = prim::Constant[value="cpu"]()
