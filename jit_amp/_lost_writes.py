@@ -20,14 +20,14 @@ import collections
 import functools
 import inspect
 import re
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, NoReturn, TypeGuard
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch.jit import ScriptFunction, _state
 
 from jit_amp import _C
+from jit_amp._compiled_source import Text, compiled, known_nones, tree_of
 
 # Operators that may return their operand, or share its memory, and whose schemas do not say so.
 _MAY_RETURN_AN_OPERAND = {row[0] for row in _C.operator_traits() if row[2] == "maybe_operand"}
@@ -40,18 +40,12 @@ _IS_TENSOR = ("Tensor", "torch.Tensor")
 # Operators of which the compiler makes ones that give a new tensor.
 _ANEW = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.Pow)
 
-_IS_SCRIPTING = ("torch.jit.is_scripting()", "jit.is_scripting()", "is_scripting()")
-
-
-# File, number of the first line, text.
-_Text = tuple[str, int, str]
-
 
 class Suspect(NamedTuple):
     """A Python function with a write that may be dropped, and all that it does with it."""
 
     name: str  # and that of its class
-    text: _Text
+    text: Text
 
 
 class Write(NamedTuple):
@@ -76,7 +70,7 @@ def refuse(scripted: Any, suspects: Sequence[Suspect], is_wrapped: bool) -> None
         texts = function.texts or set(_texts_of_all_dropped(function, suspects, classes))
         for text in sorted(texts):
             unseen.pop(text[:2], None)
-            for write in _suspected(text, _known_nones(text, function.arguments)):
+            for write in _suspected(text, known_nones(text, function.arguments)):
                 kept = function.anew if write.makes_anew else function.writes
                 spans = kept.get((text[0], write.line), [])
                 # there are more where the compiler unrolls a loop
@@ -86,7 +80,7 @@ def refuse(scripted: Any, suspects: Sequence[Suspect], is_wrapped: bool) -> None
         _refuse(suspect.text, _suspected(suspect.text)[0])
 
 
-def _refuse(text: _Text, write: Write) -> NoReturn:
+def _refuse(text: Text, write: Write) -> NoReturn:
     _C.refuse(210, [f'  File "{text[0]}", line {write.line}\n    {write.text}'])
 
 
@@ -96,7 +90,7 @@ def suspected(function: Callable[..., Any]) -> tuple[Suspect, ...]:
     return tuple(Suspect(name, text) for text in _text_of(function) if _suspected(text))
 
 
-def _text_of(function: Any) -> list[_Text]:
+def _text_of(function: Any) -> list[Text]:
     try:
         lines, first = inspect.getsourcelines(function)
         return [(inspect.getsourcefile(function) or "", first, "".join(lines))]
@@ -113,7 +107,7 @@ def _python_classes(scripted: Any) -> dict[str, type]:
 
 def _texts_of_all_dropped(
     function: _C.Sources, suspects: Sequence[Suspect], classes: dict[str, type]
-) -> Iterator[_Text]:
+) -> Iterator[Text]:
     """The text of a function that no node is left of: it has just been compiled, or PyTorch knows
     from which function of Python it was (torch/jit/_state.py)."""
     owner, _, name = function.qualified_name.rpartition(".")
@@ -127,28 +121,20 @@ def _texts_of_all_dropped(
             member = member.fset if name.endswith("_setter") else member.fget
         yield from _text_of(getattr(member, "__func__", member))
     else:
-        compiled = list(_state._jit_caching_layer.items())
+        functions = list(_state._jit_caching_layer.items())
         yield from (
             text
-            for python, qualified_name in compiled
+            for python, qualified_name in functions
             if qualified_name == function.qualified_name
             for text in _text_of(python)
         )
 
 
 @functools.lru_cache(maxsize=4096)
-def _tree(text: _Text) -> ast.AST:
-    try:
-        return ast.parse(textwrap.dedent(text[2]))
-    except SyntaxError:  # of a trace it is the stack
-        return ast.Module([], [])
-
-
-@functools.lru_cache(maxsize=4096)
-def _suspected(text: _Text, nones: frozenset[tuple[str, bool]] = frozenset()) -> tuple[Write, ...]:
+def _suspected(text: Text, nones: frozenset[tuple[str, bool]] = frozenset()) -> tuple[Write, ...]:
     """The writes that may be dropped. ``nones``: what is known to be None, or not to be."""
-    tree, lines = _tree(text), text[2].split("\n")
-    nodes = list(_compiled(tree, dict(nones)))
+    tree, lines = tree_of(text), text[2].split("\n")
+    nodes = list(compiled(tree, dict(nones)))
     aliases: set[str] = set()
     assigned = [pair for node in nodes for pair in _assigned(node)]
     for _ in assigned:  # in any order: a name that is one anywhere is one
@@ -186,46 +172,6 @@ def _suspected(text: _Text, nones: frozenset[tuple[str, bool]] = frozenset()) ->
         for line, to_a_name, is_lost in found
         if is_lost
     )
-
-
-def _known_nones(text: _Text, arguments: dict[str, Any]) -> frozenset[tuple[str, bool]]:
-    """What the text compares with None, where its type says whether it is: the compiler leaves out
-    the branch that cannot be (``emitCondExpr`` of torch/csrc/jit/frontend/ir_emitter.cpp)."""
-    return frozenset(
-        (ast.unparse(value), type_.kind() == "NoneType")
-        for value in _compared_with_none(text)
-        if (type_ := _type(value, arguments)) is not None
-        if type_.kind() not in ("OptionalType", "UnionType", "AnyType")
-    )
-
-
-@functools.lru_cache(maxsize=4096)
-def _compared_with_none(text: _Text) -> tuple[ast.expr, ...]:
-    """Arguments, and attributes of them, that no statement gives another value."""
-    nodes = list(ast.walk(_tree(text)))
-    set_ = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    set_ |= {n.attr for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
-    compared = (node.left for node in nodes if _is_none_test(node))
-    return tuple(each for each in compared if set_.isdisjoint(ast.unparse(each).split(".")))
-
-
-def _is_none_test(node: ast.AST) -> TypeGuard[ast.Compare]:
-    return (
-        isinstance(node, ast.Compare)
-        and len(node.ops) == 1
-        and isinstance(node.ops[0], (ast.Is, ast.IsNot))
-        and isinstance(node.comparators[0], ast.Constant)
-        and node.comparators[0].value is None
-    )
-
-
-def _type(value: ast.expr, arguments: dict[str, Any]) -> Any | None:
-    if isinstance(value, ast.Name):
-        return arguments.get(value.id)
-    if isinstance(value, ast.Attribute):
-        of = _type(value.value, arguments)
-        return None if of is None else _C.attribute_type(of, value.attr)
-    return None
 
 
 def _name(value: ast.expr) -> str:
@@ -284,56 +230,6 @@ def _is_number(value: ast.expr, numbers: set[str], tensors: set[str]) -> bool:
     operands = [each for each in ast.iter_child_nodes(value) if isinstance(each, ast.expr)]
     is_operator = isinstance(value, (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.IfExp))
     return is_operator and all(_is_number(each, numbers, tensors) for each in operands)
-
-
-def _compiled(tree: ast.AST, nones: dict[str, bool]) -> Iterator[ast.AST]:
-    """As ast.walk, without what the compiler leaves out: what is for Python alone, branches that
-    cannot be, and what stands behind a return."""
-    ahead = [tree]
-    while ahead:
-        node = ahead.pop()
-        yield node
-        left_out: list[ast.stmt] = []
-        taken = _taken(node, nones)
-        for block in (getattr(node, "body", ()), getattr(node, "orelse", ())):
-            if taken is not None and block is not taken:
-                left_out += block
-            elif isinstance(block, list):
-                ends = [i for i, each in enumerate(block) if _exits(each, nones)]
-                left_out += block[ends[0] + 1 :] if ends else ()
-        ahead += [each for each in ast.iter_child_nodes(node) if each not in left_out]
-
-
-def _taken(node: ast.AST, nones: dict[str, bool]) -> list[ast.stmt] | None:
-    """The branch of an ``if`` that the compiler takes, if it leaves out the other."""
-    known = _known(node.test, nones) if isinstance(node, ast.If) else None
-    return None if known is None else node.body if known else node.orelse  # type: ignore[attr-defined]
-
-
-def _exits(node: ast.stmt, nones: dict[str, bool]) -> bool:
-    """Whether nothing in its block that stands behind it is run."""
-    taken = _taken(node, nones)
-    if taken is not None:
-        return any(_exits(each, nones) for each in taken)
-    return isinstance(node, (ast.Return, ast.Raise, ast.Break, ast.Continue))
-
-
-def _known(test: ast.expr, nones: dict[str, bool]) -> bool | None:
-    """What a condition is, if the compiler knows."""
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        known = _known(test.operand, nones)
-        return None if known is None else not known
-    if isinstance(test, ast.BoolOp):
-        decides = isinstance(test.op, ast.Or)
-        for each in test.values:
-            known = _known(each, nones)
-            if known is None or known is decides:
-                return known
-        return not decides
-    if _is_none_test(test):
-        known = nones.get(ast.unparse(test.left))
-        return None if known is None else known is isinstance(test.ops[0], ast.Is)
-    return True if ast.unparse(test) in _IS_SCRIPTING else None
 
 
 def _assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
