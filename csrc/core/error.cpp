@@ -55,6 +55,10 @@ std::string filled(const std::string& text, std::vector<std::string>::const_iter
 
 }  // namespace
 
+torch::jit::JITException in_interpreter(const AutocastError& error) {
+  return {error.what(), AutocastError::kPythonName, error.what()};
+}
+
 const std::vector<DiagnosticText>& diagnostic_texts() {
   static const auto& texts = *new std::vector<DiagnosticText>{
 #define DIAGNOSTIC(code, name, ...) {code, __VA_ARGS__},

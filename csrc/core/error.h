@@ -8,6 +8,7 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/jit/frontend/error_report.h>
 #include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/jit_exception.h>
 
 #include <cstdint>
 #include <stdexcept>
@@ -20,6 +21,11 @@ struct AutocastError : std::runtime_error {
   using std::runtime_error::runtime_error;
   static constexpr const char* kPythonName = "jit_amp.AutocastError";
 };
+
+// The same, thrown by an operator: PyTorch's interpreter makes a plain RuntimeError of every
+// exception but JITException, of which it keeps the class's name and the text, through all the
+// calls that it leaves. The bindings make an AutocastError of it again.
+torch::jit::JITException in_interpreter(const AutocastError& error);
 
 enum class Diagnostic : uint8_t {
 #define DIAGNOSTIC(code, name, ...) name,

@@ -5,7 +5,6 @@
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
-#include <torch/csrc/jit/runtime/jit_exception.h>
 #include <torch/library.h>
 
 #include "core/ambient.h"
@@ -206,8 +205,7 @@ const torch::jit::RegisterOperators operators({
           const auto path = torch::jit::pop(stack).toStringRef();
           const auto then = torch::jit::pop(stack);
           if (torch::jit::pop(stack) != then) {  // Python code that the same call runs assigned it
-            const auto error = diagnostic(Diagnostic::assigned_attribute, nullptr, {path});
-            throw torch::jit::JITException(error.what(), AutocastError::kPythonName, error.what());
+            throw in_interpreter(diagnostic(Diagnostic::assigned_attribute, nullptr, {path}));
           }
         },
         c10::AliasAnalysisKind::CONSERVATIVE),

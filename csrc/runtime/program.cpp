@@ -6,7 +6,6 @@
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
-#include <torch/csrc/jit/runtime/jit_exception.h>
 #include <torch/csrc/python_headers.h>
 
 #include <unordered_map>
@@ -137,16 +136,14 @@ void collect_callees(Graph& graph, std::unordered_set<const Function*>& seen,
   }
 }
 
-// An operator of PyTorch's interpreter, which makes a plain RuntimeError of every exception but
-// JITException: of these it keeps the class's name and the text, through all the calls that it
-// leaves. The bindings make an AutocastError of it again.
+// An operator of PyTorch's interpreter.
 void run_program(Stack& stack) {
   const auto inputs = static_cast<size_t>(pop(stack).toInt());
   const auto program = peek(stack, 0, inputs).toCustomClass<Program>();
   try {
     program->run(stack, inputs - 1);
   } catch (const AutocastError& error) {
-    throw JITException(error.what(), AutocastError::kPythonName, error.what());
+    throw in_interpreter(error);
   }
   // The results are on top of the program.
   stack.erase(stack.end() - static_cast<std::ptrdiff_t>(program->results()) - 1);
