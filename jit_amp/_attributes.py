@@ -69,7 +69,7 @@ class Attributes:
             if path in self._found:
                 value = copy.deepcopy(self._found[path])
             else:
-                value = self._holder.with_own_tensors(own(self._holder.attribute(path)))
+                value = own(self._holder.attribute(path), self._holder)
             self._kept[path] = value, pytree.tree_flatten(value)
             tensors = (x for x in self._kept[path][1][0] if isinstance(x, Tensor))
             self._old.update((id(x), (x, path)) for x in tensors)

@@ -100,7 +100,7 @@ def export(
                 made = torch.export.export(
                     program, args, named, dynamic_shapes=shapes, strict=False
                 )
-                return made, program.interpreter
+                return made, program.__dict__["_jit_amp_interpreter"]
 
             made, interpreter = once({})
             asks_small = interpreter.asks_small
@@ -180,7 +180,7 @@ class _Program(nn.Module):
     ) -> None:
         super().__init__()
         run = Interpreter(graph, Holder(self, module, graph, kept), is_bounded, found)
-        self.interpreter = run
+        self.__dict__["_jit_amp_interpreter"] = run  # beside the names of the model
         if module is not None:
             self.training = bool(getattr(module, "training", False))
         signature = _signature(formals)

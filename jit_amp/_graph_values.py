@@ -7,19 +7,23 @@ for what is left: objects, submodules, and conditions that only a run decides.
 
 from __future__ import annotations
 
+import enum
 import operator
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import SymBool, SymInt, Tensor
+from torch import SymBool, SymFloat, SymInt, Tensor
+from torch._jit_internal import _qualified_name
+from torch.utils import _pytree as pytree
 
 from jit_amp._holder import Holder, is_object
 from jit_amp._meanings import NUMBER_OF, fixed
 
 Frame = dict[int, Any]  # values by their number in the graph
 NUMBERS = (int, float, bool)
+UNINITIALIZED = object()  # what nobody reads: after a return, for example
 
 
 class Raised(RuntimeError):
@@ -34,19 +38,26 @@ class Outside(TypeError):
     """A branch or loop as a whole changes what only the program outside of it can."""
 
 
+@dataclass
 class Object:
-    """An object of a TorchScript class."""
+    """An object of a TorchScript class. What is in its fields is part of what it is in, as the
+    elements of a list are."""
 
-    def __init__(
-        self, fields: dict[str, Any] | None = None, source: Any = None, depth: int = 0
-    ) -> None:
-        self.fields, self.source = fields or {}, source
-        self.depth = depth  # of branches and loops as a whole that it was made in
+    type: str  # the qualified name
+    fields: dict[str, Any] = field(default_factory=dict)
+    source: Any = None  # the module's own object, which it stands for
+    depth: int = 0  # of branches and loops as a whole that it was made in
 
-    def get(self, name: str, holder: Holder) -> Any:
-        if name not in self.fields and self.source is not None:
-            self.fields[name] = holder.with_own_tensors(own(getattr(self.source, name)))
-        return self.fields[name]
+
+@dataclass(frozen=True)
+class _Form:
+    """An object without what is in its fields."""
+
+    type: str
+    names: tuple[str, ...]
+    depth: int
+    source: int
+    of: Any = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -66,39 +77,94 @@ class Truth:
     of: Any
 
 
-def own(value: Any) -> Any:
-    """A constant or an attribute as a value of its own."""
+def _parts(value: Object) -> tuple[list[Any], _Form]:
+    names = tuple(sorted(value.fields))
+    form = _Form(value.type, names, value.depth, id(value.source), value.source)
+    return [value.fields[name] for name in names], form
+
+
+def _of_parts(parts: Iterable[Any], form: _Form) -> Object:
+    fields = dict(zip(form.names, parts, strict=True))
+    return Object(form.type, fields, form.of, form.depth)
+
+
+pytree.register_pytree_node(Object, _parts, _of_parts)
+pytree.register_pytree_node(Truth, lambda x: ([x.of], None), lambda parts, _: Truth(*parts))
+
+
+def own(value: Any, holder: Holder | None = None, made: dict[int, Object] | None = None) -> Any:
+    """A constant, or an attribute of ``holder``'s module, as a value of its own; with what stands
+    for its tensors. ``made``: the objects that it holds."""
+    made = {} if made is None else made
+    if isinstance(value, Tensor):
+        return value if holder is None else holder.standing_for(value)
     if isinstance(value, (torch.dtype, torch.layout)):
         return NUMBER_OF[value]
     if isinstance(value, list):
-        return [own(each) for each in value]
+        return [own(each, holder, made) for each in value]
     if isinstance(value, tuple):
-        return tuple(own(each) for each in value)
+        return tuple(own(each, holder, made) for each in value)
     if isinstance(value, dict):
-        return {key: own(each) for key, each in value.items()}
-    return Object(source=value) if is_object(value) else value
+        return {key: own(each, holder, made) for key, each in value.items()}
+    if not is_object(value):
+        return value
+    if id(value) not in made:
+        made[id(value)] = one = Object(_type_of(value), source=value)
+        for name in sorted(holder.fields) if holder is not None else ():
+            if hasattr(value, name):
+                one.fields[name] = own(getattr(value, name), holder, made)
+    return made[id(value)]
+
+
+def _type_of(value: Any) -> str:
+    inner = value if isinstance(value, torch._C.ScriptObject) else getattr(value, "_c", None)
+    if isinstance(inner, torch._C.ScriptObject):
+        return str(inner._type().qualified_name())
+    return _qualified_name(type(value))
+
+
+_PLAIN_TYPES: dict[str, Any] = {
+    "TensorType": Tensor,
+    "IntType": (int, SymInt),
+    "FloatType": (float, SymFloat),
+    "BoolType": (bool, SymBool),
+    "ComplexType": complex,
+    "NumberType": (int, float, complex, SymInt, SymFloat),
+    "StringType": str,
+    "DeviceObjType": torch.device,
+    "NoneType": type(None),
+    "AnyListType": list,
+    "AnyTupleType": tuple,
+    "AnyType": object,
+}
 
 
 def is_of(value: Any, kind: Any) -> bool:
+    """Whether a value is of a type of TorchScript. Raises LookupError for a type of which it is not
+    known."""
     name = kind.kind()
-    plain = {
-        "TensorType": Tensor,
-        "IntType": (int, SymInt),
-        "FloatType": (float, torch.SymFloat),
-        "BoolType": (bool, SymBool),
-        "StringType": str,
-        "ListType": list,
-        "TupleType": tuple,
-        "DictType": dict,
-        "NoneType": type(None),
-    }
-    if name in ("IntType", "FloatType") and isinstance(value, bool):
-        return False
     if name == "OptionalType":
         return value is None or is_of(value, kind.getElementType())
-    if name == "ListType" and isinstance(value, list) and value:
-        return is_of(value[0], kind.getElementType())
-    return name in plain and isinstance(value, plain[name])  # type: ignore[arg-type]
+    if name == "UnionType":
+        return any(is_of(value, each) for each in kind.containedTypes())
+    if name == "ListType":
+        return isinstance(value, list) and all(is_of(x, kind.getElementType()) for x in value)
+    if name == "TupleType":
+        kinds = kind.elements()
+        is_long = isinstance(value, tuple) and len(value) == len(kinds)
+        return is_long and all(map(is_of, value, kinds))
+    if name == "DictType":
+        return isinstance(value, dict) and all(
+            is_of(key, kind.getKeyType()) and is_of(each, kind.getValueType())
+            for key, each in value.items()
+        )
+    if name == "ClassType":
+        return isinstance(value, Object) and value.type == kind.qualified_name()
+    if name == "EnumType":
+        return isinstance(value, enum.Enum) and _qualified_name(type(value)) == kind.annotation_str
+    if isinstance(value, bool) and name in ("IntType", "FloatType", "NumberType"):
+        return False
+    return isinstance(value, _PLAIN_TYPES[name])
 
 
 def settled(value: Any) -> Any:
@@ -124,6 +190,20 @@ def without_tensors(value: Any) -> Any:
     elif isinstance(value, (list, tuple)):
         parts = [*map(without_tensors, value)]
     return None if parts is None or None in parts else (type(value), *parts)
+
+
+def outside(value: Any, forced: Any) -> Any:
+    """A result of the program, as its caller has it. ``forced`` makes a number of a Truth. Raises
+    TypeError for an object of a TorchScript class."""
+    if isinstance(value, Truth):
+        return forced(value)
+    if isinstance(value, Object):
+        raise TypeError(value.type)
+    if isinstance(value, (list, tuple)):
+        return type(value)(outside(each, forced) for each in value)
+    if isinstance(value, dict):
+        return {key: outside(each, forced) for key, each in value.items()}
+    return value
 
 
 def is_moved(value: Any) -> bool:
@@ -164,9 +244,10 @@ def as_truth(value: Any) -> Tensor:
 
 
 def containers(value: Any) -> Iterator[Any]:
-    """Lists and dictionaries that can be changed, however deep."""
-    if isinstance(value, (list, dict)):
+    """Lists, dictionaries and objects that can be changed, however deep."""
+    if isinstance(value, (list, dict, Object)):
         yield value
+    value = value.fields if isinstance(value, Object) else value
     if isinstance(value, (list, dict, tuple)):
         for each in value.values() if isinstance(value, dict) else value:
             yield from containers(each)

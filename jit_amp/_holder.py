@@ -15,6 +15,7 @@ from torch.jit._state import _get_script_class
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
 
+from jit_amp import _C
 from jit_amp._explain import place_of
 
 
@@ -28,10 +29,18 @@ def _memory_of(tensor: Tensor) -> Any:
     return weakly(tensor.untyped_storage())
 
 
+def graph_called(node: torch._C.Node) -> torch._C.Graph | None:
+    """The graph of a task, of a method that no call shows, or of an operator in its scope."""
+    if node.kind() in ("prim::Enter", "prim::Exit"):
+        return _C.hidden_graph(node)
+    return node.g("Subgraph") if node.hasAttribute("Subgraph") else None
+
+
 def is_object(value: Any) -> bool:
     """Whether it is of a TorchScript class, in whatever form Python has it."""
     if isinstance(value, torch._C.ScriptObject):
-        return bool(value._type().kind() == "ClassType")
+        name = str(value._type().qualified_name())
+        return not name.startswith("__torch__.torch.classes.")  # of a library in C++
     if isinstance(value, enum.Enum):  # whose class is known too
         return False
     is_known = _get_script_class(type(value)) is not None  # type: ignore[no-untyped-call]
@@ -59,14 +68,19 @@ class Holder:
     ) -> None:
         self.root, self.module = root, module
         self._modules: dict[str, Any] = {}
+        self._not_kept: list[tuple[nn.Module, str, str, Any]] = []
         self._held: dict[int, Tensor] = {}  # by the tensor that they are, of the program
+        self._first: dict[int, tuple[nn.Module, str]] = {}  # where they are held
         self._tensors: dict[str, tuple[nn.Module, str]] = {}
         self._constants: dict[int, str] = {}
         self._assigned: dict[str, Tensor] = {}
         self._objects: dict[str, Any] = {}
         self._alive: list[Any] = []  # what the keys of both are numbers of
+        self.fields: set[str] = set()  # names of attributes that the graph reads
         if module is not None:
             self._take(module._c, self.root, "", kept)
+            for into, name, path, buffer in self._not_kept:
+                self._register(into, name, path, buffer, "attribute")
             self._take_attributes(graph)
 
     def _take(self, own: Any, into: nn.Module, path: str, kept: set[str] | None) -> None:
@@ -76,8 +90,10 @@ class Holder:
         for name, parameter in _members(torch._C.ParameterDict, own):
             self._register(into, name, start + name, parameter, "parameter")
         for name, buffer in _members(torch._C.BufferDict, own):
-            is_kept = kept is None or start + name in kept
-            self._register(into, name, start + name, buffer, "buffer" if is_kept else "attribute")
+            if kept is None or start + name in kept:
+                self._register(into, name, start + name, buffer, "buffer")
+            else:
+                self._not_kept.append((into, name, start + name, buffer))
         for name, inner in _members(torch._C.ModuleDict, own):
             child = nn.Module()
             into.add_module(name, child)
@@ -88,6 +104,10 @@ class Holder:
             return
         self._alive.append(tensor)
         held = self._held.get(tensor._cdata)
+        if held is not None and kind == "attribute":  # another name of what a state_dict may have
+            self._tensors[path] = self._first[tensor._cdata]
+            return
+        self._first.setdefault(tensor._cdata, (into, name))
         if held is None:
             held = tensor
             if kind == "parameter" and not isinstance(tensor, nn.Parameter):
@@ -97,8 +117,6 @@ class Holder:
             self._held[tensor._cdata] = held
         if kind == "parameter":
             into.register_parameter(name, held)  # type: ignore[arg-type]
-        elif isinstance(held, nn.Parameter):  # an attribute that is a parameter's other name
-            into.register_parameter(name, held)
         else:
             into.register_buffer(name, held, persistent=kind == "buffer")
         self._tensors[path] = into, name
@@ -134,16 +152,33 @@ class Holder:
                     else:
                         self._register(self._container(owner), name, path, value, "attribute")
 
+        self._find_fields(graph)
         walk(graph, {next(graph.inputs()).unique(): ""})
+
+    def _find_fields(self, block: Any) -> None:
+        for node in block.nodes():
+            if node.kind() == "prim::GetAttr":
+                self.fields.add(node.s("name"))
+            called = graph_called(node)
+            for inner in (*node.blocks(), *([] if called is None else [called])):
+                self._find_fields(inner)
 
     def _container(self, path: str) -> nn.Module:
         return self.root.get_submodule(path)
 
     def _hold_inside(self, value: Any, path: str) -> None:
         """A program may write to tensors in a list, a dictionary or an object, too."""
-        for each in pytree.tree_leaves(value):
+        seen: set[int] = set()
+        ahead = pytree.tree_leaves(value)
+        while ahead:
+            each = ahead.pop(0)
             if isinstance(each, Tensor) and each._cdata not in self._held:
                 self.hold(each, path)
+            elif is_object(each) and id(each) not in seen:
+                seen.add(id(each))
+                self._alive.append(each)
+                found = (getattr(each, name) for name in self.fields if hasattr(each, name))
+                ahead += pytree.tree_leaves(list(found))
 
     def hold(self, tensor: Tensor, name: str) -> str:
         """Takes a constant of the graph; returns what to ask ``tensor`` for."""
@@ -208,16 +243,10 @@ class Holder:
         module = self._modules[owner]
         return module.getattr(name) if module.hasattr(name) else None
 
-    def with_own_tensors(self, value: Any) -> Any:
-        """A list or dictionary with what stands for its tensors."""
-        if isinstance(value, Tensor):
-            names = (*self._names_of(value), *filter(None, [self._constants.get(value._cdata)]))
-            return self.tensor(names[0]) if names else value
-        if isinstance(value, (list, tuple)):
-            return type(value)(self.with_own_tensors(each) for each in value)
-        if isinstance(value, dict):
-            return {key: self.with_own_tensors(each) for key, each in value.items()}
-        return value
+    def standing_for(self, tensor: Tensor) -> Tensor:
+        """What stands for a tensor of a list, a dictionary or an object."""
+        names = (*self._names_of(tensor), *filter(None, [self._constants.get(tensor._cdata)]))
+        return self.tensor(names[0]) if names else tensor
 
     def _names_of(self, tensor: Tensor) -> Iterator[str]:
         if not hasattr(self, "_paths"):

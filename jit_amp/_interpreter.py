@@ -25,6 +25,7 @@ from jit_amp import _C
 from jit_amp._attributes import Attributes
 from jit_amp._graph_steps import Code, Step, plainly, runner
 from jit_amp._graph_values import (
+    UNINITIALIZED,
     Frame,
     Object,
     Outside,
@@ -32,10 +33,12 @@ from jit_amp._graph_values import (
     Submodule,
     TooLong,
     Truth,
+    as_condition,
     is_of,
+    outside,
     own,
 )
-from jit_amp._holder import Holder
+from jit_amp._holder import Holder, graph_called
 from jit_amp._known_values import KnownValues
 from jit_amp._meanings import DTYPE_OF, NUMBER_OF, OF_TENSORS, PLAIN, fixed, tensor_of
 from jit_amp._parted import Parted
@@ -76,7 +79,7 @@ class Interpreter:
         self._graphs = [graph]  # nodes belong to their graph, and do not keep it
         self._last: Step | None = None
         self._begin(())
-        self.code = self._compiled(graph)
+        self.code = self._compiled(graph, lambda value: int(value.unique()))
 
     def _begin(self, given: Iterable[Any]) -> None:
         tensors = [x for x in given if isinstance(x, Tensor)]
@@ -99,27 +102,49 @@ class Interpreter:
         self.attributes.end()
         self.attributes.use(pytree.tree_leaves(results))
         self.parted.watch(results, ())
-        result = results[0] if len(results) == 1 else tuple(results)
-        return self.holder.end(self.forced(result) if isinstance(result, Truth) else result)
+        try:
+            result = outside(results[0] if len(results) == 1 else tuple(results), self.forced)
+        except TypeError as error:
+            returned = self.graph.return_node()
+            _C.refuse_export(returned, 505, [str(error), ", an object, as a result"])
+        return self.holder.end(result)
 
     # From nodes to steps.
 
-    def _compiled(self, block: Any) -> Code:
-        code = Code([value.unique() for value in block.inputs()])
+    def _compiled(self, block: Any, number: Callable[[Any], int]) -> Code:
+        """``number`` tells which value of the program a value of the block's graph is."""
+        code = Code([number(value) for value in block.inputs()])
         for node in block.nodes():
-            blocks = [self._compiled(inner) for inner in node.blocks()]
+            blocks = [self._compiled(inner, number) for inner in node.blocks()]
+            blocks += self._called(node, number)
             if blocks:
                 code.blocks[len(code.steps)] = blocks
-            code.steps.append(self._step(node, blocks))
-        code.results = [value.unique() for value in block.outputs()]
+            code.steps.append(self._step(node, blocks, number))
+        code.results = [number(value) for value in block.outputs()]
         return code
 
-    def _step(self, node: torch._C.Node, blocks: list[Code]) -> Step:
+    def _called(self, node: torch._C.Node, number: Callable[[Any], int]) -> list[Code]:
+        """What stands in a graph of its own, as a block: of a task, of a method that no call shows,
+        of an operator in its scope. Inputs that it is not given are parameters of the block."""
+        graph = graph_called(node)
+        if graph is None:
+            return []
+        self._graphs.append(graph)
+        start = len(self._graphs) * 10**9  # values of each graph are counted from 0
+        skipped = 2 * len(node.ss("devices")) if node.hasAttribute("devices") else 0
+        inputs = [value.unique() for value in graph.inputs()]
+        given = [number(value) for value in node.inputs()][skipped:]
+        known = dict(zip(inputs, given, strict=False))
+        code = self._compiled(graph, lambda x: known.get(x.unique(), start + x.unique()))
+        code.parameters = [start + each for each in inputs if each not in known]
+        return [code]
+
+    def _step(self, node: torch._C.Node, blocks: list[Code], number: Callable[[Any], int]) -> Step:
         step = Step(
             node,
             _nothing,
-            [value.unique() for value in node.inputs()],
-            [value.unique() for value in node.outputs()],
+            [number(value) for value in node.inputs()],
+            [number(value) for value in node.outputs()],
             trace=self.holder.trace_of(node),
         )
         kind = node.kind()
@@ -266,7 +291,7 @@ class Interpreter:
 
         def run(_: Frame, owner: Any) -> Any:
             if isinstance(owner, Object):
-                return owner.get(name, self.holder)
+                return owner.fields[name]
             if not isinstance(owner, Submodule):
                 return own(getattr(owner, name))
             path = owner.child(name)
@@ -292,7 +317,8 @@ class Interpreter:
         return run
 
     def _prim_CreateObject(self, step: Step, _: list[Code]) -> Callable[..., Any]:
-        return lambda *_: Object(depth=self.whole.depth)
+        kind: Any = step.node.output().type()
+        return lambda *_: Object(kind.qualified_name(), depth=self.whole.depth)
 
     # Containers.
 
@@ -322,11 +348,18 @@ class Interpreter:
         return lambda _, values: values[begin:end]
 
     def _prim_Uninitialized(self, step: Step, _: list[Code]) -> Callable[..., Any]:
-        return lambda *_: None
+        return lambda *_: UNINITIALIZED
 
     def _prim_isinstance(self, step: Step, _: list[Code]) -> Callable[..., Any]:
         kinds = step.node.tys("types")
-        return lambda _, value: any(is_of(value, kind) for kind in kinds)
+
+        def run(_: Frame, value: Any) -> bool:
+            try:
+                return any(is_of(value, kind) for kind in kinds)
+            except LookupError:
+                self.refuse(step, 505, ["isinstance", " of such a type"])
+
+        return run
 
     def _prim_tolist(self, step: Step, _: list[Code]) -> Callable[..., Any]:
         def run(_: Frame, x: Tensor, dim: Any, kind: Any) -> Any:
@@ -413,6 +446,31 @@ class Interpreter:
 
         return run
 
+    def _both(self, step: Step, decides: bool, join: Any) -> Callable[..., Any]:
+        plain = PLAIN[step.node.kind()]
+        step.takes_truth = True
+
+        def run(_: Frame, a: Any, b: Any) -> Any:
+            for one, other in ((a, b), (b, a)):
+                if type(one) is bool and isinstance(other, Truth):
+                    return one if one is decides else other
+            tensors = [x.of for x in (a, b) if isinstance(x, Truth) and isinstance(x.of, Tensor)]
+            if len(tensors) == 2:
+                return Truth(join(*map(as_condition, tensors)))
+            return plain(*(self.forced(x) if isinstance(x, Truth) else x for x in (a, b)))
+
+        return run
+
+    def _aten___and__(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        if not _is_of_bools(step.node):
+            return self._operator(step)
+        return self._both(step, False, torch.ops.aten.logical_and.default)
+
+    def _aten___or__(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        if not _is_of_bools(step.node):
+            return self._operator(step)
+        return self._both(step, True, torch.ops.aten.logical_or.default)
+
     def _aten_remainder(self, step: Step, _: list[Code]) -> Callable[..., Any]:
         """Of a size by division, which PyTorch simplifies: padding to a multiple makes of sizes
         ``size + (b - size % b) % b``."""
@@ -468,29 +526,18 @@ class Interpreter:
 
     # What runs other code.
 
-    def _prim_fork(self, step: Step, _: list[Code]) -> Callable[..., Any]:
-        graph = step.node.g("Subgraph")
-        self._graphs.append(graph)
-        code = self._compiled(graph)
+    def _prim_fork(self, step: Step, blocks: list[Code]) -> Callable[..., Any]:
+        [code] = blocks
 
-        def run(_: Frame, *operands: Any) -> Any:
-            results = self.run(code, dict(zip(code.parameters, operands, strict=True)))
+        def run(frame: Frame, *_: Any) -> Any:
+            frame.update(dict.fromkeys(code.parameters))
+            results = self.run(code, frame)
             return results[0] if len(results) == 1 else tuple(results)
 
         return run
 
-    def _prim_Enter(self, step: Step, _: list[Code]) -> Callable[..., Any]:
-        graph = _C.hidden_graph(step.node)
-        if graph is None:
-            return self._unknown(step)
-        self._graphs.append(graph)
-        code = self._compiled(graph)
-
-        def run(_: Frame, *operands: Any) -> Any:
-            given = [*operands, *[None] * len(code.parameters)][: len(code.parameters)]
-            return self.run(code, dict(zip(code.parameters, given, strict=True)))[0]
-
-        return run
+    def _prim_Enter(self, step: Step, blocks: list[Code]) -> Callable[..., Any]:
+        return self._prim_fork(step, blocks) if blocks else self._unknown(step)
 
     _prim_Exit = _prim_Enter
 
@@ -504,6 +551,7 @@ class Interpreter:
     def _prim_Loop(self, step: Step, blocks: list[Code]) -> Callable[..., Any]:
         [body] = blocks
         step.takes_truth = True
+        counter = _counter_of(step.node)
 
         def run(frame: Frame, most: Any, goes_on: Any, *carried: Any) -> Any:
             values = list(carried)
@@ -511,15 +559,18 @@ class Interpreter:
             if isinstance(most, SymInt):
                 most = self._decided(step, most, int)
             while turn < most:
-                if isinstance(goes_on, Truth) and most >= WITHOUT_END:
+                if isinstance(goes_on, Truth) and most >= WITHOUT_END and not counter:
                     values = self.whole.while_loop(step, frame, body, goes_on.of, values)
                     break
-                if not self._decided(step, goes_on, bool):
+                if not isinstance(goes_on, Truth) and not self._decided(step, goes_on, bool):
                     break
                 if turn == MAX_STEPS:
                     self.refuse(step, 502, [])
                 frame.update(zip(body.parameters, [turn, *values], strict=True))
-                goes_on, *values = self.run(body, frame)
+                if isinstance(goes_on, Truth):
+                    goes_on, *values = self.whole.turn(step, frame, goes_on.of, body, counter)
+                else:
+                    goes_on, *values = self.run(body, frame)
                 turn += 1
             return values[0] if len(values) == 1 else values
 
@@ -527,8 +578,6 @@ class Interpreter:
 
     def _decided(self, step: Step, value: Any, kind: type) -> Any:
         """A number that a loop needs. A size becomes fixed by it."""
-        if isinstance(value, Truth):
-            self.refuse(step, 502, [])
         try:
             return kind(value)
         except GuardOnDataDependentSymNode:
@@ -604,23 +653,21 @@ class Interpreter:
         step.is_fixed = True
         return lambda *_: number
 
-    def _jit_amp_scoped(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+    def _jit_amp_scoped(self, step: Step, blocks: list[Code]) -> Callable[..., Any]:
         """An operator that autocast's policies do not cover stands free of its scope where none of
         its operands is on the scope's device."""
-        graph = step.node.g("Subgraph")
-        self._graphs.append(graph)
-        code = self._compiled(graph)
+        [code] = blocks
         devices = step.node.ss("devices")
         inner = next(s.node for s in code.steps if s.node.kind() != "prim::Constant")
 
-        def run(_: Frame, *operands: Any) -> Any:
+        def run(frame: Frame, *operands: Any) -> Any:
             given = operands[2 * len(devices) :]
             for i, device in enumerate(devices):
                 if operands[2 * i] and _C.policy_of(inner, device) != "untouched":
                     tensors = [x for x in pytree.tree_leaves(given) if isinstance(x, Tensor)]
                     if any(x.device.type == device for x in tensors):
                         self.refuse(step, 301, [inner.kind(), device, ""])
-            results = self.run(code, dict(zip(code.parameters, given, strict=True)))
+            results = self.run(code, frame)
             return results[0] if len(results) == 1 else results
 
         return run
@@ -638,7 +685,29 @@ _UNSUPPORTED = (
     "DynamicOutputShapeException",
     "DataDependentOutputException",
     "UnsupportedMutationAliasingException",
+    "PendingUnbackedSymbolNotFound",
+    "RecursionError",
 )
+
+
+def _is_of_bools(node: torch._C.Node) -> bool:
+    return all(str(value.type()) == "bool" for value in node.inputs())
+
+
+def _counter_of(loop: torch._C.Node) -> int:
+    """Of a ``for`` with a ``break`` or ``return`` in it the compiler makes a ``while``, whose
+    condition is that a number of its own is less than another, and a bool
+    (torch/csrc/jit/frontend/exit_transforms.cpp). Which of the body's results the number is; else
+    0."""
+    [body] = loop.blocks()
+    condition, *carried = body.outputs()
+    if condition.node().kind() != "aten::__and__":
+        return 0
+    less = next(condition.node().inputs()).node()
+    if less.kind() != "aten::lt":
+        return 0
+    counted = next(less.inputs()).unique()
+    return next((i for i, x in enumerate(carried, 1) if x.unique() == counted), 0)
 
 
 def _check_length(made: Any) -> None:

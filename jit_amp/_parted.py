@@ -37,7 +37,7 @@ class Parted:
         self._stale: dict[int, Step] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._others)
+        return bool(self._others or self._stale)
 
     def part(self, step: Step, made: Sequence[Any], operands: Sequence[Any]) -> None:
         """``made``: results of a branch or loop, each with the operands that it may be."""
@@ -45,6 +45,25 @@ class Parted:
             for source in (operands[i] for i in sources):
                 for x, y in ((result, source), (source, result)):
                     self._others.setdefault(storage_of(x), (x, set(), step))[1].add(storage_of(y))
+
+    def overtake(self, step: Step, tensor: Tensor) -> None:
+        """A loop has written to the tensor in eager, and here to a copy, which is its result."""
+        storage = storage_of(tensor)
+        self._stale[storage] = step
+        self._refuse_lasting({storage}, step)
+
+    def sources(self, result: Any, operands: Sequence[Any]) -> set[int]:
+        """Which operands a result may be, or be a part of, in eager."""
+        if not isinstance(result, Tensor):
+            return set()
+        reached = {storage_of(result)}
+        ahead = list(reached)
+        while ahead:
+            _, others, _ = self._others.get(ahead.pop(), (None, set[int](), None))
+            ahead += others - reached
+            reached |= others
+        tensors = [(i, x) for i, x in enumerate(operands) if isinstance(x, Tensor)]
+        return {i for i, x in tensors if storage_of(x) in reached}
 
     def watch(self, used: Any, written: Any) -> None:
         """Refuses what uses a tensor that is not written to here, and may be in eager."""
@@ -58,13 +77,16 @@ class Parted:
         while ahead:
             _, others, step = self._others[ahead.pop()]
             for other in others - reached:
-                if self._lasting is None:
-                    self._lasting = {storage_of(x) for x in self._find_lasting()}
-                if other in self._lasting:
-                    self._refuse_step(step)
+                self._refuse_lasting({other}, step)
                 self._stale[other] = step
                 reached.add(other)
                 ahead.append(other)
+
+    def _refuse_lasting(self, storages: set[int], step: Step) -> None:
+        if self._lasting is None:
+            self._lasting = {storage_of(x) for x in self._find_lasting()}
+        if storages & self._lasting:
+            self._refuse_step(step)
 
     def _refuse_step(self, step: Step) -> NoReturn:
         if step.node.kind() == "prim::Loop":

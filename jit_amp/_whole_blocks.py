@@ -9,21 +9,22 @@ branch or the loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import SymBool, SymFloat, Tensor
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from jit_amp import _C
 from jit_amp._graph_steps import Code, Step
 from jit_amp._graph_values import (
+    UNINITIALIZED,
     Frame,
     Raised,
     TooLong,
     Truth,
-    aliased,
     as_condition,
     as_truth,
     containers,
@@ -40,13 +41,14 @@ if TYPE_CHECKING:
     from jit_amp._interpreter import Interpreter
 
 _MOVED = object()
+_ENDED = -1  # a number that no value of a graph has: of False
 _CHANGES = frozenset(
     f"aten::{name}"
     for name in (
         "_set_item", "append", "insert", "extend", "pop", "clear", "Delete", "reverse", "sort",
         "remove", "update", "setdefault", "popitem", "add_",
     )
-)  # fmt: skip
+) | {"prim::SetAttr"}  # fmt: skip
 
 
 @dataclass
@@ -58,17 +60,95 @@ class Closed:
     spec: Any
     written: set[int] = field(default_factory=set)
     """Of the leaves, by what runs."""
+    wrote: set[int] = field(default_factory=set)
+    """All memory that the last run has written to."""
 
     @property
     def moved(self) -> list[int]:
         """Each tensor once."""
         first = {id(leaf): i for i, leaf in reversed(list(enumerate(self.leaves)))}
-        return [i for i, leaf in enumerate(self.leaves) if is_moved(leaf) and first[id(leaf)] == i]
+        return [
+            i
+            for i, leaf in enumerate(self.leaves)
+            if (is_moved(leaf) or _is_unknown(leaf)) and first[id(leaf)] == i
+        ]
 
     @property
     def operands(self) -> tuple[Any, ...]:
         """What ``torch.cond`` and ``while_loop`` are told of; the rest is fixed."""
-        return tuple(self.leaves[i] for i in self.moved)
+        return tuple(_as_operand(self.leaves[i]) for i in self.moved)
+
+
+def _is_unknown(leaf: Any) -> bool:
+    """Whether it is a number, besides an int, that only a run tells."""
+    return isinstance(leaf, (SymBool, SymFloat)) and bool(free_unbacked_symbols(leaf))
+
+
+def _as_operand(leaf: Any) -> Any:
+    """torch.cond takes tensors and ints."""
+    if not _is_unknown(leaf):
+        return leaf
+    if isinstance(leaf, SymFloat):
+        return torch.ops.aten.scalar_tensor.default(leaf, dtype=torch.float64)
+    choose: Any = torch.sym_ite  # has no types
+    as_int = choose(leaf, 1, 0)
+    return torch.ops.aten.scalar_tensor.default(as_int, dtype=torch.int64)
+
+
+def _as_number(leaf: Any, operand: Any) -> Any:
+    if not _is_unknown(leaf):
+        return operand
+    return operand.item() if isinstance(leaf, SymFloat) else operand.item() != 0
+
+
+@dataclass
+class Side:
+    """A side of a branch: what runs it, and what it has given when it ran last."""
+
+    run: Callable[..., tuple[Any, ...]]
+    values: list[Any] = field(default_factory=list)
+    decided: list[Any] = field(default_factory=list)
+    """The bools among them, as numbers where they are numbers."""
+    plain: list[Any] = field(default_factory=list)
+    """Flattened, without the tensors and sizes."""
+    spec: Any = None
+    parts: list[set[int]] = field(default_factory=list)
+    """Of each tensor, the operands that it may be in eager."""
+    fill: dict[int, Any] = field(default_factory=dict)
+    """What takes the place of a value that nobody reads."""
+
+
+def _fill(one: Side, other: Side) -> bool:
+    """Whether a side gives what nobody reads where the other gives something: it gives the like."""
+    changed = False
+    for side, like in ((one, other), (other, one)):
+        for i, (mine, its) in enumerate(zip(side.values, like.values, strict=False)):
+            if mine is UNINITIALIZED and its is not UNINITIALIZED:
+                side.fill[i], changed = its, True
+    return changed
+
+
+def _empty(like: Any) -> Any:
+    if not isinstance(like, Tensor):
+        return like
+    size, dtype = list(like.shape), like.dtype
+    return torch.ops.aten.zeros.default(size, dtype=dtype, device=like.device)
+
+
+def _agree(one: Side, other: Side) -> bool:
+    try:
+        return bool(one.spec == other.spec and one.plain == other.plain)
+    except Exception:  # of any class: by PyTorch, of numbers that tensors tell
+        return False
+
+
+def _reason(error: Exception) -> str:
+    said = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    if said[0].endswith(":"):
+        said[0] += f" {said[1]}" if len(said) > 1 else ""
+    if "requires grad" in said[0] and "in-place" in said[0]:
+        said[0] += " (inside torch.no_grad() it can be exported)"
+    return f"{type(error).__name__}: {said[0]}"
 
 
 class WholeBlocks:
@@ -94,26 +174,34 @@ class WholeBlocks:
             self._interpreter.refuse(step, 502, [])
 
         parts: list[list[set[int]]] = []
+        parted = self._interpreter.parted
+        written: set[int] = set()  # of what it carries
 
         def ask(condition: Tensor, *_: Any) -> Tensor:
             return condition.clone()
 
         def turn(_: Tensor, *operands: Any) -> tuple[Any, ...]:
             own = list(leaves)
-            for i, operand in zip(tensors, operands[: len(tensors)], strict=True):
-                own[i] = operand
+            carried = operands[: len(tensors)]
+            if any(each.writes for each in body.all_steps()):
+                copies = [torch.ops.aten.clone.default(x) for x in carried]
+                parted.part(step, [(x, {i}) for i, x in enumerate(copies)], carried)
+                carried = tuple(copies)
+            for i, x in zip(tensors, carried, strict=True):
+                own[i] = x
             before = pytree.tree_unflatten(own, spec)
             values, flag = self._run_with_effects(
                 body, closed, operands[len(tensors) :], [0, *before]
             )
+            written.update(i for i, x in enumerate(carried) if storage_of(x) in closed.wrote)
             condition, after = values[0], pytree.tree_flatten(values[1:])
             if not is_alike((own, spec), after):
                 raise TypeError("a number or a list that it carries changes")
             if not isinstance(condition, Truth) or not isinstance(condition.of, Tensor):
                 raise TypeError("its condition is no tensor")
-            goes_on = torch.ops.aten.logical_or.default(as_condition(condition.of), flag)
+            goes_on = torch.ops.aten.logical_or.default(as_condition(condition.of), flag != 0)
             moved = [goes_on, *(after[0][i] for i in tensors)]
-            parts.append([aliased(x, operands) for x in moved])
+            parts.append([parted.sources(x, operands) for x in moved])
             return without_aliases(moved, operands)
 
         given = (as_condition(goes_on), *(leaves[i] for i in tensors))
@@ -126,7 +214,8 @@ class WholeBlocks:
         except Exception:  # of any class: by torch.export, about what the loop carries
             self._interpreter.refuse(step, 502, [])
         self._see_written(closed)
-        self._effects.append(made[0])  # false, when it has ended
+        # false, when it has ended
+        self._effects.append(torch.ops.aten.to.dtype(made[0], torch.float32))
         results = list(made[1:])
         # autograd takes no writes to them
         if any(each.writes for each in self._interpreter.code.all_steps()):
@@ -137,6 +226,8 @@ class WholeBlocks:
         self._interpreter.parted.part(
             step, list(zip(results, of, strict=True)), [*before, *closed.operands]
         )
+        for i in written:
+            parted.overtake(step, before[i])
         for i, value in zip(tensors, results, strict=True):
             leaves[i] = value
         values: list[Any] = pytree.tree_unflatten(leaves, spec)
@@ -151,7 +242,24 @@ class WholeBlocks:
                 return self._interpreter.run(blocks[1 - side], frame)
         if not any(block.steps for block in blocks) and not step.outputs:
             return []
-        return self.cond(step, frame, condition, blocks)
+        kinds = [str(x.type()) for x in step.node.outputs()]
+        return self._cond(step, frame, condition, blocks, kinds)
+
+    def turn(self, step: Step, frame: Frame, goes_on: Any, body: Code, counter: int) -> list[Any]:
+        """One turn of a loop over a number, or none where the loop has ended before, by ``break``
+        or ``return``. What the body takes is in the frame. ``counter``: which of its results counts
+        the turns, if one does."""
+        frame[_ENDED] = False
+        ended = Code([], results=[_ENDED, *body.parameters[1:]])
+        once = replace(body, parameters=[])
+        if counter:
+            once.results = [*body.results]
+            once.results[counter] = body.parameters[counter]
+        kinds = ["bool", *(str(x.type()) for x in step.node.outputs())]
+        values = self._cond(step, frame, goes_on, [once, ended], kinds)
+        if counter:
+            values[counter] += 1
+        return values
 
     def _assert(self, condition: Any, holds: bool, frame: Frame, block: Code, raises: Step) -> None:
         """The program goes on only where the condition is as said."""
@@ -169,63 +277,82 @@ class WholeBlocks:
             check: Any = torch._check
             check(condition if holds else PLAIN["aten::__not__"](condition), lambda: message)
 
-    def cond(self, step: Step, frame: Frame, condition: Any, blocks: list[Code]) -> list[Any]:
-        """``torch.cond``: what both sides read are its operands."""
+    def _cond(
+        self, step: Step, frame: Frame, condition: Any, blocks: list[Code], kinds: list[str]
+    ) -> list[Any]:
+        """``torch.cond``: what both sides read are its operands. ``kinds``: the types of what they
+        give."""
         closed = self._closed(frame, blocks)
         if isinstance(condition, Tensor):
             condition = as_condition(condition)
-        shapes: list[tuple[Any, list[Any]]] = []
-        parts: list[list[set[int]]] = []
-
-        truths = [i for i, x in enumerate(step.node.outputs()) if str(x.type()) == "bool"]
-        decided: list[list[Any]] = []  # those that a side gives as numbers
-
-        def side(block: Code) -> Callable[..., Any]:
-            def run(*operands: Any) -> tuple[Any, ...]:
-                values, flag = self._run_with_effects(block, closed, operands)
-                decided.append([values[i] for i in truths])
-                for i, value in enumerate(values):
-                    if i in truths:
-                        values[i] = as_truth(value)
-                    elif isinstance(value, Truth):  # a bool that may be None
-                        values[i] = self._interpreter.forced(value)
-                results, of = pytree.tree_flatten(values)
-                shapes.append((of, [_MOVED if is_moved(r) else r for r in results]))
-                moved = [r for r in results if is_moved(r)]
-                parts.append([aliased(r, operands) for r in moved])
-                return (*without_aliases(moved, operands), flag)
-
-            return run
-
+        truths = [i for i, kind in enumerate(kinds) if kind == "bool"]
+        sides = [self._side(block, closed, truths) for block in blocks]
         try:
-            made = torch.ops.higher_order.cond(
-                condition, side(blocks[0]), side(blocks[1]), closed.operands
-            )
+            made = self._as_cond(condition, sides, closed.operands)
+            if made is None:  # a side gives nothing where the other gives a tensor
+                made = self._as_cond(condition, sides, closed.operands)
         except (_C.AutocastError, Raised, TooLong, MemoryError):
             raise
         except Exception as error:
-            said = str(error).strip().splitlines() or [""]
-            self._interpreter.refuse(step, 501, [f"{type(error).__name__}: {said[0]}"])
-        self._see_written(closed)
-        (of, plain), (of_other, plain_other) = shapes[-2:]
-        try:
-            agree = of == of_other and plain == plain_other
-        except Exception:  # of any class: by PyTorch, of numbers that tensors tell
-            agree = False
-        if not agree:
+            self._interpreter.refuse(step, 501, [_reason(error)])
+        if made is None or not _agree(*sides):
             self._interpreter.refuse(
                 step, 501, ["its sides give other numbers, or lists of others"]
             )
-        of_both = [a | b for a, b in zip(*parts[-2:], strict=True)]
+        self._see_written(closed)
+        of_both = [a | b for a, b in zip(sides[0].parts, sides[1].parts, strict=True)]
         self._interpreter.parted.part(step, list(zip(made, of_both, strict=False)), closed.operands)
         moved_results = iter(made)
-        results = [next(moved_results) if each is _MOVED else each for each in plain]
+        results = [next(moved_results) if each is _MOVED else each for each in sides[0].plain]
         self._effects.append(made[-1])
-        values: list[Any] = pytree.tree_unflatten(results, of)
-        for i, one, other in zip(truths, *decided[-2:], strict=True):
+        values: list[Any] = pytree.tree_unflatten(results, sides[0].spec)
+        for i, one, other in zip(truths, sides[0].decided, sides[1].decided, strict=True):
             is_decided = type(one) is bool and type(other) is bool and one == other
             values[i] = one if is_decided else Truth(values[i])
         return values
+
+    def _as_cond(
+        self, condition: Any, sides: list[Side], operands: tuple[Any, ...]
+    ) -> tuple[Any, ...] | None:
+        """None where it has to be tried again: one side gives what nobody reads, such as the result
+        before a return, and now it is known what the other gives there."""
+        try:
+            made: tuple[Any, ...] = torch.ops.higher_order.cond(
+                condition, sides[0].run, sides[1].run, operands
+            )
+        except Exception:
+            if not _fill(*sides):
+                raise
+            return None
+        return None if _fill(*sides) else made
+
+    def _side(self, block: Code, closed: Closed, truths: list[int]) -> Side:
+        parted = self._interpreter.parted
+
+        def run(*operands: Any) -> tuple[Any, ...]:
+            values, flag = self._run_with_effects(block, closed, operands)
+            values = [
+                pytree.tree_map(_empty, side.fill[i])
+                if value is UNINITIALIZED and i in side.fill
+                else value
+                for i, value in enumerate(values)
+            ]
+            side.values = list(values)
+            side.decided = [values[i] for i in truths]
+            for i, value in enumerate(values):
+                if i in truths and value is not UNINITIALIZED:
+                    # torch.cond differentiates no results that are bools
+                    values[i] = torch.ops.aten.to.dtype(as_truth(value), torch.float32)
+                elif isinstance(value, Truth):  # a bool that may be None
+                    values[i] = self._interpreter.forced(value)
+            results, side.spec = pytree.tree_flatten(values)
+            side.plain = [_MOVED if is_moved(r) else r for r in results]
+            moved = [r for r in results if is_moved(r)]
+            side.parts = [parted.sources(r, operands) for r in moved]
+            return (*without_aliases(moved, operands), flag)
+
+        side = Side(run)
+        return side
 
     def _see_written(self, closed: Closed) -> None:
         """What a branch or a loop has written to has other values than were known."""
@@ -262,7 +389,8 @@ class WholeBlocks:
         """Runs the block on what stands for the closed values that are moved. It may change nothing
         outside."""
         stands_for = {
-            id(closed.leaves[i]): operand for i, operand in zip(closed.moved, operands, strict=True)
+            id(closed.leaves[i]): _as_number(closed.leaves[i], operand)
+            for i, operand in zip(closed.moved, operands, strict=True)
         }
         own = [stands_for.get(id(leaf), leaf) for leaf in closed.leaves]
         attributes, known = self._interpreter.attributes, self._interpreter.known
@@ -278,6 +406,7 @@ class WholeBlocks:
                 if isinstance(operand, Tensor) and storage_of(operand) in parted.wrote:
                     closed.written.add(i)
             parted.watch(operands, ())
+            closed.wrote = parted.wrote
         finally:
             self.depth -= 1
             parted.wrote = wrote
@@ -295,15 +424,15 @@ class WholeBlocks:
     def _run_with_effects(
         self, block: Code, closed: Closed, operands: Sequence[Any], parameters: Sequence[Any] = ()
     ) -> tuple[list[Any], Tensor]:
-        """What the block gives, and a false tensor that all branches and loops in it have given: of
-        those whose results nobody reads, PyTorch would drop what they write. And it loads no branch
-        without results."""
+        """What the block gives, and a zero that all branches and loops in it have given: of those
+        whose results nobody reads, PyTorch would drop what they write. And it loads no branch
+        without results. It is no bool, of which torch.cond has no gradients."""
         before, self._effects = self._effects, []
         try:
             values = self._run_closed(block, closed, operands, parameters)
-            flag: Tensor = torch.ops.aten.zeros.default([], dtype=torch.bool)
+            flag: Tensor = torch.ops.aten.zeros.default([], dtype=torch.float32)
             for each in self._effects:
-                flag = torch.ops.aten.logical_or.default(flag, each)
+                flag = torch.ops.aten.add.Tensor(flag, each)
         finally:
             self._effects = before
         return values, flag
