@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import Dim, ExportedProgram
 from torch.fx import traceback as fx_traceback
 from torch.fx.experimental import _config as symbolic_shapes_config
@@ -25,6 +26,7 @@ from jit_amp._freeze import _misfit
 from jit_amp._graph_values import Raised, without_tensors
 from jit_amp._holder import Holder
 from jit_amp._interpreter import Interpreter
+from jit_amp._larger_hints import put_larger_hints
 from jit_amp._script import _scripted
 
 
@@ -80,6 +82,12 @@ def export(
     scripted = program if isinstance(program, ScriptModule) else None
     with _ambient_suspended(), _kept.random_state():
         if scripted is not None:
+            if not scripted._c._has_method("forward"):
+                raise TypeError(
+                    f"jit_amp.export: {_check.shown(model)} has no `forward` in TorchScript, as "
+                    "nn.LSTM and nn.GRU have one for each kind of input: export a module that "
+                    "calls it"
+                )
             schema = scripted._c._get_method("forward").schema
             graph = _C.interpretable_graph(scripted._c, "forward")
         else:
@@ -100,6 +108,7 @@ def export(
                 made = torch.export.export(
                     program, args, named, dynamic_shapes=shapes, strict=False
                 )
+                _check_no_fakes(made)
                 return made, program.__dict__["_jit_amp_interpreter"]
 
             made, interpreter = once({})
@@ -116,6 +125,8 @@ def export(
                 exported, shapes = _freest(traced, lambda: asks_small, args, named, formals)
             else:
                 exported, shapes = traced(dynamic_shapes, False), dynamic_shapes
+                if asks_small:
+                    exported = _guarded(traced, shapes) or exported
         if records_gradients:
             warnings.warn(
                 "jit_amp.export: the program asks whether gradients are recorded, and goes on "
@@ -159,6 +170,17 @@ def _is_same(a: ExportedProgram, b: ExportedProgram) -> bool:
             for name, x in a.constants.items()
         )
     )
+
+
+def _check_no_fakes(program: ExportedProgram) -> None:
+    """A tensor without values that has stayed in the program is one of another of its graphs."""
+    held = list(program.constants.values())
+    for part in program.graph_module.modules():
+        held += [each for each in vars(part).values() if isinstance(each, Tensor)]
+        held += [each for each in part._buffers.values() if each is not None]
+    if any(isinstance(each, FakeTensor) for each in held):
+        said = "it reads what the program computes outside of it, and torch.cond does not see that"
+        _C.refuse(501, [said])
 
 
 def _is_kept(left: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
@@ -276,11 +298,31 @@ def _with_ones_free(traced: Callable[[Any, bool], ExportedProgram], shapes: Any)
     unless it is told to reason without looking. Where the program needs to know, it is guarded."""
     try:
         with symbolic_shapes_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
-            return traced(shapes, True)
+            exported = traced(shapes, True)
     except Exception as error:
         if not _may_be_of_sizes(error):
             raise
         return traced(shapes, True)
+    put_larger_hints(exported)
+    return exported
+
+
+def _guarded(traced: Callable[[Any, bool], ExportedProgram], shapes: Any) -> ExportedProgram | None:
+    """With a guard against sizes of 0 and 1, where the program asks for them; None, and a warning,
+    where torch.export does not take the guard beside the sizes that are to be free."""
+    try:
+        with symbolic_shapes_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
+            return traced(shapes, False)
+    except Exception as error:
+        if not _may_be_of_sizes(error):
+            raise
+    warnings.warn(
+        "jit_amp.export: the program does something else where a size is 0 or 1, and torch.export "
+        "takes sizes that are free for at least two: for such inputs the exported program gives "
+        "what the larger sizes get. Export another program for them, with that size fixed",
+        stacklevel=4,
+    )
+    return None
 
 
 def _may_be_of_sizes(error: Exception) -> bool:
@@ -301,6 +343,11 @@ def _tell(what: str, reason: Exception) -> None:
 
 
 def _program_of(model: Any) -> Any:
+    if isinstance(model, torch._C.ScriptMethod):
+        raise TypeError(
+            f"jit_amp.export: {_check.shown(model)} is a method: only a module, by its `forward`, "
+            "or a function can be exported"
+        )
     if isinstance(model, (str, Path)):
         return _loaded(Path(model))
     if isinstance(model, type) and issubclass(model, nn.Module):

@@ -11,6 +11,7 @@ operators mean stands in ``csrc/core/dialect.h``.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -423,6 +424,7 @@ class Interpreter:
 
         def run(_: Frame, x: Any) -> Any:
             if not isinstance(x, Tensor):
+                self.asks_small |= depends_on_small_sizes(operator.ne, x, 0)
                 return plain(x)
             if known := self.known.numbers.get(id(x)):
                 return bool(known[1])

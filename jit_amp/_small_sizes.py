@@ -13,6 +13,11 @@ from typing import Any
 import sympy  # type: ignore[import-untyped]  # torch requires it
 from torch import SymInt
 
+# A list, and what may be in it, come in this order.
+_FINDS = ("aten::__contains__", "aten::index", "aten::count")
+
+_LARGER = (2, 3, 4, 5, 7, 8, 16, 31, 64, 1000, 4096)
+
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "aten::eq": operator.eq,
     "aten::ne": operator.ne,
@@ -20,16 +25,19 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "aten::le": operator.le,
     "aten::gt": operator.gt,
     "aten::ge": operator.ge,
-}
+} | dict.fromkeys(_FINDS, operator.eq)
 
 
 def depends_on_small_sizes(compare: Callable[[Any, Any], bool], a: Any, b: Any) -> bool:
-    """Whether the comparison's answer changes if one of the sizes in it is 0 or 1 instead.
+    """Whether the comparison's answer changes if one of the sizes in it is 0 or 1 instead, and is
+    the same for all from 2 on. Where it is not, torch.export itself guards what it was.
 
     Args:
         compare: one of COMPARISONS.
-        a, b: numbers; others than ints, and lists, depend on nothing.
+        a, b: numbers, or lists; others depend on nothing.
     """
+    if isinstance(a, list) and not isinstance(b, list):  # whether it is in the list
+        return any(depends_on_small_sizes(operator.eq, x, b) for x in a)
     if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         return any(depends_on_small_sizes(operator.eq, x, y) for x, y in zip(a, b, strict=True))
     symbolic = [x for x in (a, b) if isinstance(x, SymInt)]
@@ -46,9 +54,8 @@ def depends_on_small_sizes(compare: Callable[[Any, Any], bool], a: Any, b: Any) 
         except (TypeError, ZeroDivisionError):  # of a symbol without a value; of a division by it
             return None
 
+    def changes(symbol: Any, values: tuple[int, ...]) -> bool:
+        return any(answer({**sizes, symbol: sympy.Integer(x)}) is not now for x in values)
+
     now = answer(sizes)
-    return any(
-        answer({**sizes, symbol: sympy.Integer(small)}) is not now
-        for symbol in symbols
-        for small in (0, 1)
-    )
+    return any(changes(each, (0, 1)) and not changes(each, _LARGER) for each in symbols)

@@ -146,6 +146,8 @@ def _reason(error: Exception) -> str:
     said = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
     if said[0].endswith(":"):
         said[0] += f" {said[1]}" if len(said) > 1 else ""
+    if type(error).__name__ == "CondOpArgsMismatchError" and "number of outputs" in said[0]:
+        return "one side gives a tensor where the other gives None, or other lists of tensors"
     if "requires grad" in said[0] and "in-place" in said[0]:
         said[0] += " (inside torch.no_grad() it can be exported)"
     return f"{type(error).__name__}: {said[0]}"

@@ -1,0 +1,58 @@
+"""Other example sizes for an exported program, where the example's were 0 or 1.
+
+torch.export remembers of each free size what it was in the example, its hint. A program can be
+exported so that a size of 1 stays free, but who looks at it next, AOTInductor or
+``run_decompositions`` of a loaded file, takes a hint of 1 for a size that is always 1, without a
+guard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import sympy  # type: ignore[import-untyped]  # torch requires it
+import torch
+from torch import SymBool, SymFloat, SymInt, Tensor, fx
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+_TRIED = range(2, 65)
+
+
+def put_larger_hints(exported: ExportedProgram) -> None:
+    """Gives each free size of 0 or 1 the smallest hint from 2 on that the program's guards let in;
+    where there is none the hint stays."""
+    symbolic = list(_symbolic(exported))
+    if not symbolic:
+        return
+    known: Any = symbolic[0].node.shape_env
+    sizes = getattr(known, "backed_var_to_val", None) or known.var_to_val  # 2.11 has this
+    guards = [guard.expr for guard in known.guards]
+    small = [symbol for symbol, size in sizes.items() if size in (0, 1)]
+    for symbol in small:
+        of_it = [guard for guard in guards if symbol in guard.free_symbols]
+        bounds = exported.range_constraints.get(symbol)
+        for size in _TRIED:
+            values = {**sizes, symbol: sympy.Integer(size)}
+            is_within = bounds is None or bounds.lower <= size <= bounds.upper
+            if is_within and all(guard.xreplace(values) == sympy.true for guard in of_it):
+                sizes[symbol] = sympy.Integer(size)
+                break
+    for each in symbolic if small else ():
+        value = each.node.expr.xreplace(dict(sizes))
+        if each.node._hint is not None and not value.free_symbols:
+            each.node._hint = each.node.pytype(value)
+
+
+def _symbolic(exported: ExportedProgram) -> Iterator[SymInt | SymFloat | SymBool]:
+    parts = exported.graph_module.modules()
+    for part in (each for each in parts if isinstance(each, fx.GraphModule)):
+        for node in part.graph.nodes:
+            for value in pytree.tree_leaves(node.meta.get("val")):
+                found = [value]
+                if isinstance(value, Tensor):
+                    found = [*value.shape]
+                    if value.layout == torch.strided:
+                        found += [*value.stride(), value.storage_offset()]
+                yield from (x for x in found if isinstance(x, (SymInt, SymFloat, SymBool)))

@@ -1,0 +1,379 @@
+"""export: what goes into a branch or a loop that the value of a tensor decides, and comes out."""
+
+from __future__ import annotations
+
+import copy
+import io
+from typing import Any, List, Optional, Tuple, Union  # noqa: UP035  # as TorchScript reads them
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+import jit_amp
+
+from ..support import assert_same as assert_same_at
+
+X = torch.rand(3, 8, generator=torch.Generator().manual_seed(0))
+
+
+def assert_same(actual: Any, expected: Any) -> None:
+    assert_same_at(actual, expected, "the program")
+
+
+class Bag:
+    def __init__(self, t: Tensor) -> None:
+        self.t = t
+        self.n: List[int] = []  # noqa: UP006
+
+
+class Three:
+    def __init__(self, k: int) -> None:
+        self.k = k
+
+
+class Four:
+    def __init__(self, k: int) -> None:
+        self.k = k
+
+
+class Flag(nn.Module):
+    """A bool that only a run tells, used in another branch."""
+
+    def forward(self, x: Tensor):
+        ok = bool(x.sum() > 0)
+        y = x * 2
+        if bool(x.max() > 0.5) and ok:
+            if x.size(0) > 2:
+                y[0] += 1
+            y = y + 1
+        return y
+
+
+class Found(nn.Module):
+    def forward(self, x: Tensor):
+        found, first = False, True
+        for i in range(x.size(1)):
+            if x[:, i].sum() > 2:
+                found = True
+            if x[0, i] > 0.5:
+                if first:
+                    x = x + 1
+                first = False
+        if found and not first:
+            x = x * 3
+        elif found or first:
+            x = x * 5
+        return x
+
+
+class FlagInLoop(nn.Module):
+    def forward(self, x: Tensor):
+        ok = bool(x.sum() > 0)
+        while x.abs().sum() > 1:
+            x = x * 0.5 if ok else x * 0.25
+        return x
+
+
+class Numbers(nn.Module):
+    """A float and bools in a list, of tensors."""
+
+    def forward(self, x: Tensor):
+        v, flags = float(x.sum()), [bool(x.sum() > 3), bool(x.max() > 0)]
+        if x.mean() > -0.3:
+            x = x * v
+            if flags[0]:
+                x = x * 2
+        return x
+
+
+class InBag(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = [Bag(torch.ones(8)), Bag(torch.zeros(8))]
+
+    def forward(self, x: Tensor):
+        bags = {"a": Bag(torch.zeros(3, 8)), "b": Bag(x * 2)}
+        self.kept[0].t.add_(1)
+        if x.sum() > 0:
+            bags["a"].t.add_(bags["b"].t)
+            self.kept[1].t.add_(self.kept[0].t)
+        else:
+            bags["a"].t.sub_(x)
+        while x.abs().sum() > 1:
+            x = x * 0.5
+            bags["a"].t.add_(x)
+        return bags["a"].t + self.kept[1].t
+
+
+class Listed(nn.Module):
+    """What a side does to a list is refused, also in an object."""
+
+    def forward(self, x: Tensor):
+        bags = [Bag(x)]
+        if x.sum() > 0:
+            bags[0].n.append(1)
+        return x * len(bags[0].n)
+
+
+class Chosen(nn.Module):
+    """One of three, which are perhaps the caller's, and then written to."""
+
+    def forward(self, x: Tensor):
+        if x.sum() > 100:
+            r = x + 1
+        elif x.max() > 50:
+            r = x - 1
+        else:
+            r = x
+        r.mul_(0.5)
+        return r
+
+
+class LoopedOver(nn.Module):
+    def forward(self, x: Tensor):
+        i = torch.zeros((), dtype=torch.long)
+        j = i
+        while i < 5:
+            i += 1
+        return j * 1, i * 1
+
+
+class Counted(nn.Module):
+    def forward(self, x: Tensor):
+        i = torch.zeros((), dtype=torch.long)
+        while i < 5:
+            x = x * 0.5
+            i += 1
+        return x
+
+
+class Returns(nn.Module):
+    def forward(self, x: Tensor):
+        if x.sum() < 0:
+            return x - 1
+        elif x.sum() < 1:
+            return x - 2
+        for i in range(3):
+            if i == 1:
+                continue
+            if x[0, i] > 0.9:
+                return x * (i + 2)
+        if x.size(0) > 2:  # noqa: SIM102  # a branch in another, with a return
+            if x.max() > 0.95:
+                return x * 7
+        for _ in range(4):
+            if x.sum() > 40:
+                break
+            x = x * 2
+        return x + 3
+
+
+class Trained(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.linear(x)
+        y = y.float()
+        ok = False
+        if y.sum() > 0:
+            y = y * 3
+            ok = True
+        if ok:
+            task = torch.jit.fork(self.linear, y)
+            y = torch.jit.wait(task)
+        return y
+
+
+def programs(module: nn.Module, *args: Any) -> tuple[ExportedProgram, Any]:
+    """The program, and what is loaded of its file."""
+    made = jit_amp.export(copy.deepcopy(module), args)
+    file = io.BytesIO()
+    torch.export.save(made, file)
+    file.seek(0)
+    return made, torch.export.load(file)
+
+
+@pytest.mark.parametrize(
+    "kind", [Flag, Found, FlagInLoop, Numbers, InBag, Counted, Returns], ids=lambda x: x.__name__
+)
+def test_it_is_as_eager_whatever_the_values_are(kind: Any) -> None:
+    with torch.no_grad():
+        module = kind()
+        for program in programs(module, X.clone()):
+            own, run = copy.deepcopy(module), program.module()
+            for x in (X, -X, X * 0.1, X * 0.01, X * 20, X):
+                assert_same(run(x.clone()), own(x.clone()))
+
+
+@pytest.mark.parametrize("kind", [Listed, Chosen, LoopedOver], ids=lambda x: x.__name__)
+def test_what_would_be_lost_is_refused(kind: Any) -> None:
+    with pytest.raises(jit_amp.AutocastError, match=r"JA50[12]"), torch.no_grad():
+        jit_amp.export(kind(), (X.clone(),))
+
+
+def test_gradients_go_through_branches() -> None:
+    module = Trained()
+    run = jit_amp.export(copy.deepcopy(module), (X,)).module()
+    for x in (X, -X):
+        for each in (module, run):
+            each.zero_grad()
+            each(x).sum().backward()
+        theirs = dict(run.named_parameters())
+        assert_same(
+            [p.grad for p in module.parameters()],
+            [theirs[n].grad for n, _ in module.named_parameters()],
+        )
+
+
+class Kinds(nn.Module):
+    def forward(self, x: Union[Tensor, List[Tensor], Tuple[Tensor, Tensor]], f: bool):  # noqa: UP006, UP007
+        one: Optional[Three] = None  # noqa: UP045
+        other: Union[Three, Four] = Three(5)  # noqa: UP007
+        if f:
+            one = Three(2)
+            other = Four(7)
+        if isinstance(x, Tensor):
+            y = x
+        elif isinstance(x, list):
+            y = x[0] + x[1]
+        else:
+            y = x[1] - x[0]
+        if isinstance(one, Three):
+            y = y * one.k
+        if isinstance(other, Four):
+            y = y * other.k
+        device: Any = y.device
+        if isinstance(device, torch.device):
+            y = y + 1
+        return y
+
+
+@pytest.mark.parametrize("given", [X, [X, X + 1], (X, X * 3)], ids=("tensor", "list", "tuple"))
+@pytest.mark.parametrize("flag", [True, False])
+def test_isinstance_knows_every_type(given: Any, flag: bool) -> None:
+    assert_same(jit_amp.export(Kinds(), (given, flag)).module()(given, flag), Kinds()(given, flag))
+
+
+class TwoNames(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("z", torch.zeros(8), persistent=False)
+        self.register_buffer("a", self.z)
+        self.other = self.a
+
+    def forward(self, x: Tensor):
+        self.other += 1
+        return x + self.z
+
+
+def test_a_buffer_of_several_names_is_that_of_the_state_dict() -> None:
+    made, loaded = programs(TwoNames(), X)
+    assert list(made.state_dict) == ["a"]
+    for program in (made, loaded):
+        run = program.module()
+        before = run.state_dict()["a"].clone()
+        results = [run(X), run(X)]
+        assert_same(run.state_dict()["a"], before + 2)
+        assert_same(results, [X + before + 1, X + before + 2])
+
+
+class Interpreted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.interpreter, self.forwarded = nn.Linear(8, 8), X.clone()
+
+    def forward(self, x: Tensor):
+        return self.interpreter(x) + self.forwarded
+
+
+def test_names_of_the_model_are_its_own() -> None:
+    module = Interpreted()
+    assert_same(jit_amp.export(module, (X,)).module()(X), module(X))
+
+
+class Positions(nn.Module):
+    def forward(self, x: Tensor):
+        return x + torch.arange(x.size(0))[:, None]
+
+
+# PyTorch's own, where a loaded program is decomposed.
+@pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning")
+def test_a_free_size_of_one_is_free_for_who_comes_next() -> None:
+    _, loaded = programs(Positions(), X[:1])
+    decomposed = loaded.run_decompositions({})
+    for program in (loaded, decomposed):
+        assert_same(program.module()(X), Positions()(X))
+        assert_same(program.module()(X[:1]), Positions()(X[:1]))
+
+
+class Small(nn.Module):
+    def __init__(self, asks: str) -> None:
+        super().__init__()
+        self.asks = asks
+
+    def forward(self, x: Tensor):
+        if self.asks == "truth":
+            if x.size(0) - 1:
+                x = x * 2
+        elif self.asks == "in":
+            if x.size(0) in [1, 0]:
+                x = x * 2
+        elif x.size(0) == 1:
+            x = x * 2
+        return x
+
+
+@pytest.mark.parametrize("asks", ["truth", "in", "equal"])
+@pytest.mark.parametrize("shapes", [None, {"x": {0: Dim.AUTO}}, {"x": {0: Dim("b")}}])
+def test_a_size_of_one_is_guarded_where_it_matters(asks: str, shapes: Any) -> None:
+    if shapes is not None and not isinstance(shapes["x"][0], type(Dim.AUTO)):
+        with pytest.warns(UserWarning, match="something else where a size is 0 or 1"):
+            jit_amp.export(Small(asks), (X,), dynamic_shapes=shapes)
+        return
+    run = jit_amp.export(Small(asks), (X,), dynamic_shapes=shapes).module()
+    assert_same(run(X), Small(asks)(X))
+    with pytest.raises(AssertionError, match="Guard failed"):
+        run(X[:1])
+
+
+class Sequence(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn = nn.LSTM(8, 4, batch_first=True)
+
+    def forward(self, x: Tensor):
+        return self.rnn(x)[0]
+
+
+def test_a_question_that_torch_export_guards_is_no_reason_to_refuse_a_batch_of_one() -> None:
+    module, x = Sequence(), torch.rand(3, 5, 8)
+    run = jit_amp.export(module, (x,)).module()
+    assert_same(run(x[:1]), module(x[:1]))
+
+
+class Bagged(nn.Module):
+    def forward(self, x: Tensor):
+        return Bag(x)
+
+
+class Encoder(nn.Module):
+    @torch.jit.export
+    def encode(self, x: Tensor):
+        return x * 2
+
+    def forward(self, x: Tensor):
+        return x
+
+
+def test_what_is_no_program_is_told() -> None:
+    with pytest.raises(jit_amp.AutocastError, match=r"an object, as a result.*\[JA505\]"):
+        jit_amp.export(Bagged(), (X,))
+    with pytest.raises(TypeError, match="is a method: only a module"):
+        jit_amp.export(torch.jit.script(Encoder()).encode, (X,))
+    with pytest.raises(TypeError, match="has no `forward` in TorchScript"):
+        jit_amp.export(nn.LSTM(8, 4), (X,))
