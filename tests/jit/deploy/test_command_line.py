@@ -233,7 +233,9 @@ def test_lower_and_policy(capsys: Any) -> None:
     status, out, _ = run(capsys, "policy", "--json")
     assert json.loads(out)["cuda"]["aten::pow.Tensor_Scalar"] == "fp32"
     status, out, _ = run(capsys, "policy", "aten::linear", "--json")
-    assert "lower, by csrc/analysis/cpu_policy.inc" in [rows["cpu"] for rows in json.loads(out).values()]
+    assert "lower, by csrc/analysis/cpu_policy.inc" in [
+        rows["cpu"] for rows in json.loads(out).values()
+    ]
     status, out, _ = run(capsys, "policy", "aten::linear")
     assert status == 0 and "cpu      lower, by csrc/analysis/cpu_policy.inc" in out
     status, _, err = run(capsys, "policy", "aten::no_such", "--json")
