@@ -242,7 +242,9 @@ class Finder {
       if (branch) {
         throw diagnostic(Diagnostic::chosen_at_run_time, input->node());
       }
-      throw diagnostic(Diagnostic::not_with, node->kind() == prim::Return ? input->node() : node);
+      const bool is_set = node->kind() == prim::SetAttr && input == node->input(0);
+      throw diagnostic(is_set ? Diagnostic::taken_apart : Diagnostic::not_with,
+                       is_set || node->kind() == prim::Return ? input->node() : node);
     }
   }
 
