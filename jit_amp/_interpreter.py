@@ -51,6 +51,7 @@ from jit_amp._whole_blocks import WholeBlocks
 LONGEST = 150  # parts
 DIVISIONS = 4  # in a product
 MAX_STEPS = 200_000  # of a loop whose end depends on what is known when exporting
+MAX_TURNS = 1_000  # of a loop that may have ended before, where each turn is a branch
 WITHOUT_END = 2**62  # turns: of a while loop
 
 
@@ -566,7 +567,7 @@ class Interpreter:
                     break
                 if not isinstance(goes_on, Truth) and not self._decided(step, goes_on, bool):
                     break
-                if turn == MAX_STEPS:
+                if turn == (MAX_TURNS if isinstance(goes_on, Truth) else MAX_STEPS):
                     self.refuse(step, 502, [])
                 frame.update(zip(body.parameters, [turn, *values], strict=True))
                 if isinstance(goes_on, Truth):

@@ -118,6 +118,10 @@ class Side:
     """What takes the place of a value that nobody reads."""
 
 
+class _Uneven(TypeError):
+    """The sides have to run again, as it is now known what each has to give."""
+
+
 def _fill(one: Side, other: Side) -> bool:
     """Whether a side gives what nobody reads where the other gives something: it gives the like."""
     changed = False
@@ -291,13 +295,11 @@ class WholeBlocks:
         sides = [self._side(block, closed, truths) for block in blocks]
         try:
             made = self._as_cond(condition, sides, closed.operands)
-            if made is None:  # a side gives nothing where the other gives a tensor
-                made = self._as_cond(condition, sides, closed.operands)
         except (_C.AutocastError, Raised, TooLong, MemoryError):
             raise
         except Exception as error:
             self._interpreter.refuse(step, 501, [_reason(error)])
-        if made is None or not _agree(*sides):
+        if not _agree(*sides):
             self._interpreter.refuse(
                 step, 501, ["its sides give other numbers, or lists of others"]
             )
@@ -315,18 +317,34 @@ class WholeBlocks:
 
     def _as_cond(
         self, condition: Any, sides: list[Side], operands: tuple[Any, ...]
-    ) -> tuple[Any, ...] | None:
-        """None where it has to be tried again: one side gives what nobody reads, such as the result
-        before a return, and now it is known what the other gives there."""
-        try:
-            made: tuple[Any, ...] = torch.ops.higher_order.cond(
-                condition, sides[0].run, sides[1].run, operands
-            )
-        except Exception:
-            if not _fill(*sides):
-                raise
-            return None
-        return None if _fill(*sides) else made
+    ) -> tuple[Any, ...]:
+        """Once more where a side gives what nobody reads, such as the result before a return, and
+        now it is known what the other gives there: the first time ends before anything is in the
+        graph."""
+
+        def run(side: Side, other: Side) -> Callable[..., tuple[Any, ...]]:
+            def of(*given: Any) -> tuple[Any, ...]:
+                made = side.run(*given)
+                if _fill(side, other):
+                    raise _Uneven
+                return made
+
+            return of
+
+        for _ in range(2):
+            before = [dict(side.fill) for side in sides]
+            for side in sides:
+                side.values = []
+            try:
+                made: tuple[Any, ...] = torch.ops.higher_order.cond(
+                    condition, run(*sides), run(*reversed(sides)), operands
+                )
+            except Exception:
+                if all(a.keys() == b.fill.keys() for a, b in zip(before, sides, strict=True)):
+                    raise
+            else:
+                return made
+        raise _Uneven("one side gives what the other does not")
 
     def _side(self, block: Code, closed: Closed, truths: list[int]) -> Side:
         parted = self._interpreter.parted

@@ -170,6 +170,27 @@ class Returns(nn.Module):
         return x + 3
 
 
+class ReturnsAndWrites(nn.Module):
+    """What is written before a return is written once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(8))
+
+    def forward(self, x: Tensor):
+        if x.sum() > 0:
+            self.calls.add_(1)
+            if x.max() > 0.5:
+                return x * 2
+        else:
+            self.calls.sub_(1)
+            return x * 3
+        y = x + self.calls
+        if y.sum() > 10:
+            return y * 5
+        return y
+
+
 class Trained(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -199,7 +220,9 @@ def programs(module: nn.Module, *args: Any) -> tuple[ExportedProgram, Any]:
 
 
 @pytest.mark.parametrize(
-    "kind", [Flag, Found, FlagInLoop, Numbers, InBag, Counted, Returns], ids=lambda x: x.__name__
+    "kind",
+    [Flag, Found, FlagInLoop, Numbers, InBag, Counted, Returns, ReturnsAndWrites],
+    ids=lambda x: x.__name__,
 )
 def test_it_is_as_eager_whatever_the_values_are(kind: Any) -> None:
     with torch.no_grad():
