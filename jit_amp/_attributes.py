@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, NoReturn
 
 import torch
@@ -20,7 +21,14 @@ from torch.utils import _pytree as pytree
 
 from jit_amp import _C
 from jit_amp._graph_steps import Step
-from jit_amp._graph_values import Outside, is_same, own, settled, without_tensors
+from jit_amp._graph_values import (
+    Outside,
+    is_same,
+    own,
+    settled,
+    storage_of,
+    without_tensors,
+)
 from jit_amp._holder import Holder
 
 # What hands a tensor on, and does nothing else with it.
@@ -28,6 +36,8 @@ _HANDS_ON = {
     "aten::__getitem__", "aten::append", "aten::len", "prim::GetAttr", "prim::If",
     "prim::ListConstruct", "prim::ListUnpack", "prim::Loop",
 }  # fmt: skip
+
+NO_BUFFER = "an attribute that is no buffer and that the program both writes and reads"
 
 
 class Attributes:
@@ -51,6 +61,7 @@ class Attributes:
         self._read: dict[str, torch._C.Node] = {}  # by which node first
         self._kept: dict[str, tuple[Any, Any]] = {}  # a value, and its parts when it was read
         self._left_by: dict[str, Step] = {}
+        self._assigned: dict[str, tuple[Step, Tensor, Tensor]] = {}  # with what it was
         # An attribute may be set to itself in another dtype: the tensors that it had, what was made
         # of which by a cast, what was used otherwise, and what was set so.
         self._old: dict[int, tuple[Tensor, str]] = {}
@@ -86,6 +97,7 @@ class Attributes:
                 if is_inside:
                     raise Outside("a side assigns to an attribute")
                 self._holder.assign(path, value)
+                self._assigned[path] = step, value, before
                 return
         if path in self._kept:
             now = pytree.tree_flatten(value)
@@ -101,8 +113,10 @@ class Attributes:
                 self._left_by[path] = step
                 self._written[path] = value
                 return
-        if path in self._read or self._holder.is_tensor(path):
-            self._refuse(step, 503, [path])
+        if self._holder.is_tensor(path):
+            self._refuse(step, 503, [path, "which is set to another dtype, device or shape"])
+        if path in self._read:
+            self._refuse(step, 503, [path, NO_BUFFER])
         self._written[path] = value
 
     def watch(self, step: Step, operands: list[Any], made: Any) -> None:
@@ -123,7 +137,7 @@ class Attributes:
         for path in {self._old[id(x)][1] for x in values if id(x) in self._old}:
             self._used.add(path)
             if path in self._recast:
-                _C.refuse_export(self._read[path], 503, [path])
+                _C.refuse_export(self._read[path], 503, [path, NO_BUFFER])
 
     def now(self) -> tuple[dict[str, Any], dict[str, tuple[Any, Any]]]:
         """For ``put_back``."""
@@ -135,24 +149,34 @@ class Attributes:
             raise TypeError("a side writes to an attribute")
         self._written, self._kept = before
 
-    def end(self) -> None:
-        """The program has run. Refuses what the next call would find changed."""
+    def end(self, wrote: AbstractSet[int]) -> None:
+        """The program has run, and has written to memory. Refuses what the next call would find
+        changed, and a buffer that has become another one: in eager, what is written to either then
+        is written to both."""
+        state = {storage_of(x) for x in self._holder.root.buffers()}
+        state |= {storage_of(x) for x in self._holder.root.parameters()}
+        for path, (step, value, before) in self._assigned.items():
+            both = {storage_of(value), storage_of(before)}
+            if len(both & state) == 2 and both & wrote:
+                self._refuse(
+                    step, 503, [path, "a buffer that is set to another one, and written to"]
+                )
         for path, (value, before) in self._kept.items():
             # A list that has grown, or an object that has changed.
             is_other = not is_same(pytree.tree_flatten(value), before)
             if path in self._found:
                 is_other |= without_tensors(value) != without_tensors(self._found[path])
             if is_other:
-                _C.refuse_export(self._read[path], 503, [path])
+                _C.refuse_export(self._read[path], 503, [path, NO_BUFFER])
         for path, step in self._left_by.items():
             if without_tensors(self._written[path]) is None:  # by now
-                self._refuse(step, 503, [path])
+                self._refuse(step, 503, [path, NO_BUFFER])
         self.left = {path: copy.deepcopy(self._written[path]) for path in self._left_by}
 
     def refuse_left(self) -> NoReturn:
         """A call that finds what the one before it has left does something else."""
         path, step = next(iter(self._left_by.items()))
-        self._refuse(step, 503, [path])
+        self._refuse(step, 503, [path, NO_BUFFER])
 
     def _is_cast(self, value: Any, path: str) -> bool:
         """Whether a value for an attribute is what it was, in another dtype."""

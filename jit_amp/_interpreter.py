@@ -23,7 +23,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._sympy.functions import FloorDiv
 
 from jit_amp import _C
-from jit_amp._attributes import Attributes
+from jit_amp._attributes import NO_BUFFER, Attributes
 from jit_amp._graph_steps import Code, Step, plainly, runner
 from jit_amp._graph_values import (
     UNINITIALIZED,
@@ -101,7 +101,7 @@ class Interpreter:
         values = [Submodule("")] if self.holder.module is not None else []
         frame: Frame = dict(zip(self.code.parameters, [*values, *arguments], strict=True))
         results = self.run(self.code, frame)
-        self.attributes.end()
+        self.attributes.end(self.parted.wrote)
         self.attributes.use(pytree.tree_leaves(results))
         self.parted.watch(results, ())
         try:
@@ -215,7 +215,7 @@ class Interpreter:
             if step.trace:
                 self._last = step
                 fx_traceback.set_stack_trace([step.trace])
-            if self.parted or (self.whole.depth and step.writes):
+            if self.parted or step.writes:
                 self.parted.watch(operands, [operands[i] for i in step.written])
             try:
                 made = step.run(frame, *operands)
@@ -309,7 +309,7 @@ class Interpreter:
         def run(_: Frame, owner: Any, value: Any) -> None:
             if isinstance(owner, Object):
                 if owner.source is not None:  # of the module
-                    self.refuse(step, 503, [name])
+                    self.refuse(step, 503, [name, NO_BUFFER])
                 if owner.depth < self.whole.depth:
                     raise Outside("a side sets a field of an object that is there before")
                 owner.fields[name] = value

@@ -400,3 +400,30 @@ def test_what_is_no_program_is_told() -> None:
         jit_amp.export(torch.jit.script(Encoder()).encode, (X,))
     with pytest.raises(TypeError, match="has no `forward` in TorchScript"):
         jit_amp.export(nn.LSTM(8, 4), (X,))
+
+
+class Buffers(nn.Module):
+    def __init__(self, writes: bool) -> None:
+        super().__init__()
+        self.writes = writes
+        self.register_buffer("a", torch.zeros(8))
+        self.register_buffer("b", torch.ones(8))
+
+    def forward(self, x: Tensor):
+        if self.writes:
+            self.a.add_(2)
+            self.a = self.b
+        else:
+            before = self.a
+            self.a = self.b
+            self.b = before
+        return x * self.a
+
+
+def test_a_buffer_that_becomes_another_is_not_written_to() -> None:
+    with torch.no_grad():
+        module = Buffers(False)
+        run = jit_amp.export(copy.deepcopy(module), (X,)).module()
+        assert_same([run(X) for _ in range(3)], [module(X) for _ in range(3)])
+        with pytest.raises(jit_amp.AutocastError, match="JA503"):
+            jit_amp.export(Buffers(True), (X,))
