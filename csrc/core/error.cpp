@@ -56,7 +56,7 @@ std::string filled(const std::string& text, std::vector<std::string>::const_iter
 }  // namespace
 
 torch::jit::JITException in_interpreter(const AutocastError& error) {
-  return {error.what(), AutocastError::kPythonName, error.what()};
+  return torch::jit::JITException(error.what(), AutocastError::kPythonName, error.what());
 }
 
 const std::vector<DiagnosticText>& diagnostic_texts() {
