@@ -133,6 +133,7 @@ std::string preamble(const State& state) {
   return "def lowered(x: Tensor) -> Tensor:\n    return x\n\n" +
          function("has_onednn", has_onednn) + function("onednn_unpacks", has_onednn && unpacks) +
          function("tensordot_is_mm", always_mm) +
+         function("is_for_float16", state.at(at::kCUDA).dtype == c10::kHalf) +
          function("onednn_takes_lower", has_onednn && cpu.dtype && onednn_takes(*cpu.dtype));
 }
 

@@ -326,7 +326,11 @@ def power_of_two(x: Tensor, exponent: Tensor) -> Tensor:
     return torch.pow(torch.full([], 2.0, dtype=x.dtype, device=x.device), exponent)
 
 def ldexp__Tensor(x: Tensor, exponent: Tensor) -> Tensor:
-    return x * power_of_two(x, exponent)
+    if x.is_floating_point() and not (exponent.is_floating_point() or exponent.is_complex()):
+        result = torch.ldexp(x, exponent)  # by a kernel of its own, as on CPU
+    else:
+        result = x * power_of_two(x, exponent)
+    return result
 
 def mvlgamma(x: Tensor, p: int) -> Tensor:
     dtype = x.dtype if x.is_floating_point() else 6

@@ -219,44 +219,55 @@ def rnn_relu_cell(x: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Option
     return cell(1, torch.linear(x, w_ih, b_ih), h, h, w_hh, b_hh, None)[0]
 )SCRIPT";
 
-// On CUDA: the operands cast, all of them, as _cudnn_rnn's are in ATen/cudnn/AutocastRNN.cpp and as
-// CUDA's list has it for linear, matmul and the fused cells, which run where cuDNN does not. It is
-// the input's dtype before the cast that decides whether cuDNN does.
+// On CUDA: the operands cast, all of them. Where cuDNN runs the network they are cast to float16,
+// whatever the scope's dtype is: ATen/cudnn/AutocastRNN.cpp. Where it does not, to the scope's
+// dtype, as CUDA's list has it for linear, matmul and the fused cells. It is the input's dtype
+// before the cast that decides whether cuDNN runs.
 inline constexpr const char* kRecurrentCompositesOnCuda = R"SCRIPT(
-def check_kernels(x: Tensor):
-    assert torch.cudnn_is_acceptable(x) == torch.cudnn_is_acceptable(lowered(x)), "jit_amp: an exported recurrent network inside autocast is run by cuDNN if cuDNN takes its input and its input's cast: here it takes only one of them. Cast the input to the scope's dtype"
+def cudnn_halves(x: Tensor) -> bool:
+    acceptable = torch.cudnn_is_acceptable(x)
+    halves = acceptable and not is_for_float16()
+    assert halves or acceptable == torch.cudnn_is_acceptable(lowered(x)), "jit_amp: an exported recurrent network inside autocast is run by cuDNN if cuDNN takes its input and its input's cast: here it takes only one of them. Cast the input to the scope's dtype"
+    return halves
+
+def operand(x: Tensor, halves: bool) -> Tensor:
+    if halves:
+        cast = x.half() if x.is_cuda and x.is_floating_point() and x.dtype != 7 else x
+    else:
+        cast = lowered(x)
+    return cast
 
 def rnn_tanh__input(x: Tensor, hx: Tensor, params: List[Tensor], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool) -> Tuple[Tensor, Tensor]:
-    check_kernels(x)
-    return torch.rnn_tanh(lowered(x), lowered(hx), [lowered(w) for w in params], has_biases, num_layers, dropout, train, bidirectional, batch_first)
+    halves = cudnn_halves(x)
+    return torch.rnn_tanh(operand(x, halves), operand(hx, halves), [operand(w, halves) for w in params], has_biases, num_layers, dropout, train, bidirectional, batch_first)
 
 def rnn_tanh__data(x: Tensor, batch_sizes: Tensor, hx: Tensor, params: List[Tensor], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool) -> Tuple[Tensor, Tensor]:
-    check_kernels(x)
-    return torch.rnn_tanh(lowered(x), batch_sizes, lowered(hx), [lowered(w) for w in params], has_biases, num_layers, dropout, train, bidirectional)
+    halves = cudnn_halves(x)
+    return torch.rnn_tanh(operand(x, halves), batch_sizes, operand(hx, halves), [operand(w, halves) for w in params], has_biases, num_layers, dropout, train, bidirectional)
 
 def rnn_relu__input(x: Tensor, hx: Tensor, params: List[Tensor], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool) -> Tuple[Tensor, Tensor]:
-    check_kernels(x)
-    return torch.rnn_relu(lowered(x), lowered(hx), [lowered(w) for w in params], has_biases, num_layers, dropout, train, bidirectional, batch_first)
+    halves = cudnn_halves(x)
+    return torch.rnn_relu(operand(x, halves), operand(hx, halves), [operand(w, halves) for w in params], has_biases, num_layers, dropout, train, bidirectional, batch_first)
 
 def rnn_relu__data(x: Tensor, batch_sizes: Tensor, hx: Tensor, params: List[Tensor], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool) -> Tuple[Tensor, Tensor]:
-    check_kernels(x)
-    return torch.rnn_relu(lowered(x), batch_sizes, lowered(hx), [lowered(w) for w in params], has_biases, num_layers, dropout, train, bidirectional)
+    halves = cudnn_halves(x)
+    return torch.rnn_relu(operand(x, halves), batch_sizes, operand(hx, halves), [operand(w, halves) for w in params], has_biases, num_layers, dropout, train, bidirectional)
 
 def gru__input(x: Tensor, hx: Tensor, params: List[Tensor], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool) -> Tuple[Tensor, Tensor]:
-    check_kernels(x)
-    return torch.gru(lowered(x), lowered(hx), [lowered(w) for w in params], has_biases, num_layers, dropout, train, bidirectional, batch_first)
+    halves = cudnn_halves(x)
+    return torch.gru(operand(x, halves), operand(hx, halves), [operand(w, halves) for w in params], has_biases, num_layers, dropout, train, bidirectional, batch_first)
 
 def gru__data(x: Tensor, batch_sizes: Tensor, hx: Tensor, params: List[Tensor], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool) -> Tuple[Tensor, Tensor]:
-    check_kernels(x)
-    return torch.gru(lowered(x), batch_sizes, lowered(hx), [lowered(w) for w in params], has_biases, num_layers, dropout, train, bidirectional)
+    halves = cudnn_halves(x)
+    return torch.gru(operand(x, halves), batch_sizes, operand(hx, halves), [operand(w, halves) for w in params], has_biases, num_layers, dropout, train, bidirectional)
 
 def lstm__input(x: Tensor, hx: List[Tensor], params: List[Tensor], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool) -> Tuple[Tensor, Tensor, Tensor]:
-    check_kernels(x)
-    return torch.lstm(lowered(x), [lowered(hx[0]), lowered(hx[1])], [lowered(w) for w in params], has_biases, num_layers, dropout, train, bidirectional, batch_first)
+    halves = cudnn_halves(x)
+    return torch.lstm(operand(x, halves), [operand(hx[0], halves), operand(hx[1], halves)], [operand(w, halves) for w in params], has_biases, num_layers, dropout, train, bidirectional, batch_first)
 
 def lstm__data(x: Tensor, batch_sizes: Tensor, hx: List[Tensor], params: List[Tensor], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool) -> Tuple[Tensor, Tensor, Tensor]:
-    check_kernels(x)
-    return torch.lstm(lowered(x), batch_sizes, [lowered(hx[0]), lowered(hx[1])], [lowered(w) for w in params], has_biases, num_layers, dropout, train, bidirectional)
+    halves = cudnn_halves(x)
+    return torch.lstm(operand(x, halves), batch_sizes, [operand(hx[0], halves), operand(hx[1], halves)], [operand(w, halves) for w in params], has_biases, num_layers, dropout, train, bidirectional)
 )SCRIPT";
 
 }  // namespace jit_amp

@@ -152,7 +152,8 @@ ON_CUDA = [
     case("_weight_norm", "torch._weight_norm(x, y, 1)", [(3, 4, 5), (1, 4, 1)]),
     case("pairwise_distance", "F.pairwise_distance(x, y)", [(3, 4), (3, 4)], [(4,), (3, 4)]),
     case("sum_to_size", "x.sum_to_size([4, 1]), x.sum_to_size([1]), n.sum_to_size([1])", (3, 4, 5)),
-    case("ldexp", "torch.ldexp(x, y), torch.ldexp(x, n)", [(3,), (3,)], [(), ()]),
+    case("ldexp", "torch.ldexp(x, y)", [(3,), (3,)], [(), ()]),
+    case("ldexp by integers", "torch.ldexp(x, n)", (3,), ()),
     case("ldexp of integers", "torch.ldexp(n, x), torch.ldexp(n, n)", (3,)),
     case("mvlgamma", "torch.mvlgamma(x + 3, 3)", (3, 4)),
     case("vander", "torch.vander(x), torch.vander(x, 5, True), torch.vander(n)", (4,)),
@@ -196,6 +197,9 @@ ON_CUDA = [
     ),
     case("pinverse", "torch.pinverse(x)", (3, 4)),
 ]  # fmt: skip
+
+
+KERNELS_OF_GPUS = {"torch.ldexp(x, n)"}
 
 
 def outcome(function: Any, arguments: tuple[Tensor, ...]) -> Any:
@@ -242,6 +246,9 @@ def test_of_any_device(case: Case, place: Place, tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", CUDA_PLACES)
 @pytest.mark.parametrize("case", ON_CUDA)
 def test_of_cuda(case: Case, place: Place, tmp_path: Path) -> None:
+    is_pretended = place.tensors == "cuda" and not torch.backends.cuda.is_built()
+    if is_pretended and case.call in KERNELS_OF_GPUS:
+        pytest.skip("a GPU has a kernel for it, and the pretended device has none")
     check(case, place, tmp_path)
 
 
