@@ -114,7 +114,8 @@ class Attributes:
                 self._written[path] = value
                 return
         if self._holder.is_tensor(path):
-            self._refuse(step, 503, [path, "which is set to another dtype, device or shape"])
+            to = "None" if value is None else "another dtype, device or shape"
+            self._refuse(step, 503, [path, f"which is set to {to}"])
         if path in self._read:
             self._refuse(step, 503, [path, NO_BUFFER])
         self._written[path] = value
@@ -155,7 +156,17 @@ class Attributes:
         is written to both."""
         state = {storage_of(x) for x in self._holder.root.buffers()}
         state |= {storage_of(x) for x in self._holder.root.parameters()}
+        made: dict[int, set[int]] = {}  # by memory, that of the buffers which it becomes
+        for _, value, before in self._assigned.values():
+            made.setdefault(storage_of(value), set()).add(storage_of(before))
         for path, (step, value, before) in self._assigned.items():
+            if self._holder.is_shared(before):
+                said = "a buffer that shares its memory with another one, and is set to a tensor"
+                self._refuse(step, 503, [path, said])
+            become = made[storage_of(value)]
+            if len(become) > 1 and become & wrote:
+                said = "one of two buffers that are set to one tensor, and written to"
+                self._refuse(step, 503, [path, said])
             both = {storage_of(value), storage_of(before)}
             if len(both & state) == 2 and both & wrote:
                 self._refuse(

@@ -99,6 +99,7 @@ def export(
         kept = set(model.state_dict()) if isinstance(model, nn.Module) else None
 
         asks_small = records_gradients = False
+        oblivious: dict[int, bool] = {}  # by the program, whether sizes were not looked at
 
         def traced(shapes: Any, is_bounded: bool) -> ExportedProgram:
             nonlocal asks_small, records_gradients
@@ -118,6 +119,7 @@ def export(
                 again, second = once(left)
                 if not _is_same(again, made) or not _is_kept(left, second.attributes.left):
                     interpreter.attributes.refuse_left()
+            oblivious[id(made)] = bool(symbolic_shapes_config.backed_size_oblivious)
             return made
 
         with fx_traceback.preserve_node_meta(), _kept.modes():
@@ -135,9 +137,13 @@ def export(
                 stacklevel=2,
             )
         if strict:
-            exported = torch.export.export(
-                exported.module(), args, named, dynamic_shapes=shapes, strict=True
-            )
+            is_oblivious = oblivious[id(exported)]
+            with symbolic_shapes_config.patch(backed_size_oblivious=is_oblivious):  # type: ignore[attr-defined]
+                exported = torch.export.export(
+                    exported.module(), args, named, dynamic_shapes=shapes, strict=True
+                )
+            if is_oblivious and dynamic_shapes is None:
+                put_larger_hints(exported)
     return exported
 
 
@@ -277,9 +283,10 @@ def _freest(
     for most in (max((x.dim() for x in tensors), default=0), 1):
         shapes = free(most)
         try:
-            exported = _with_ones_free(traced, shapes) if has_ones else traced(shapes, True)
+            ask = asks_small
+            exported = _with_ones_free(traced, shapes, ask) if has_ones else traced(shapes, True)
             if asks_small() and not has_ones:
-                exported = _with_ones_free(traced, shapes)
+                exported = _with_ones_free(traced, shapes, ask)
         except Exception as error:  # of any class: by torch.export, about what it could not decide
             if not _may_be_of_sizes(error):
                 raise
@@ -293,7 +300,9 @@ def _freest(
     return exported, free(0)
 
 
-def _with_ones_free(traced: Callable[[Any, bool], ExportedProgram], shapes: Any) -> ExportedProgram:
+def _with_ones_free(
+    traced: Callable[[Any, bool], ExportedProgram], shapes: Any, asks_small: Callable[[], bool]
+) -> ExportedProgram:
     """torch.export takes a size of one in the example for fixed, and any other for at least two,
     unless it is told to reason without looking. Where the program needs to know, it is guarded."""
     try:
@@ -302,7 +311,10 @@ def _with_ones_free(traced: Callable[[Any, bool], ExportedProgram], shapes: Any)
     except Exception as error:
         if not _may_be_of_sizes(error):
             raise
-        return traced(shapes, True)
+        exported = traced(shapes, True)
+        if asks_small():
+            _tell_of_small_sizes()
+        return exported
     put_larger_hints(exported)
     return exported
 
@@ -316,13 +328,17 @@ def _guarded(traced: Callable[[Any, bool], ExportedProgram], shapes: Any) -> Exp
     except Exception as error:
         if not _may_be_of_sizes(error):
             raise
+    _tell_of_small_sizes()
+    return None
+
+
+def _tell_of_small_sizes() -> None:
     warnings.warn(
         "jit_amp.export: the program does something else where a size is 0 or 1, and torch.export "
         "takes sizes that are free for at least two: for such inputs the exported program gives "
         "what the larger sizes get. Export another program for them, with that size fixed",
-        stacklevel=4,
+        stacklevel=5,
     )
-    return None
 
 
 def _may_be_of_sizes(error: Exception) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -55,6 +55,11 @@ class Code:
             for block in self.blocks.get(i, ()):
                 yield from block.all_steps()
 
+    @cached_property
+    def writes(self) -> bool:
+        """Whether one of its steps writes to tensors."""
+        return any(step.writes for step in self.all_steps())
+
     def free(self) -> set[int]:
         """The values that it reads and that are not its own."""
         return self.read() - set(self.parameters)
@@ -84,7 +89,7 @@ def runner(text: str) -> tuple[Callable[..., Any], tuple[int, ...], bool]:
     if meaning is not None:
         return plainly(meaning), writes, full in _PURE
     operator = _overload(schema)
-    if operator is None:
+    if operator is None or any(map(_is_changed_container, schema.arguments)):
         raise LookupError(full)
     formals = schema.arguments
     found = ((i, _converter(formal)) for i, formal in enumerate(formals))
@@ -131,6 +136,13 @@ def _numbered(made: Any) -> Any:
 def _is_written(argument: Any) -> bool:
     info = argument.alias_info
     return info is not None and (info.is_write or "!" in str(argument))
+
+
+def _is_changed_container(argument: Any) -> bool:
+    """Whether the operator changes a list or a dictionary, and not what is in it: PyTorch's own is
+    given a copy."""
+    info = argument.alias_info
+    return info is not None and info.is_write and argument.type.kind() in ("ListType", "DictType")
 
 
 def _has_tensors(schema: Any) -> bool:

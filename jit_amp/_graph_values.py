@@ -264,9 +264,12 @@ def aliased(x: Any, operands: Sequence[Any]) -> set[int]:
 
 
 def without_aliases(values: Sequence[Any], operands: Sequence[Any]) -> tuple[Any, ...]:
-    """With copies in place of tensors that share memory with an operand."""
+    """With copies in place of tensors that share memory with an operand, or with one another."""
     clone: Any = torch.ops.aten.clone.default
-    return tuple(clone(x) if aliased(x, operands) else x for x in values)
+    made: list[Any] = []
+    for x in values:
+        made.append(clone(x) if aliased(x, (*operands, *made)) else x)
+    return tuple(made)
 
 
 def forget_constant(x: Any) -> None:

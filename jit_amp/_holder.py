@@ -210,6 +210,14 @@ class Holder:
         found: Tensor = getattr(into, name)
         return found
 
+    def is_shared(self, tensor: Tensor) -> bool:
+        """Whether more than one parameter, buffer or attribute is in the memory of the tensor."""
+        if tensor.layout != torch.strided:
+            return False
+        memory = _memory_of(tensor)
+        held = [getattr(into, name) for into, name in self._tensors.values()]
+        return [_memory_of(x) == memory for x in held if x.layout == torch.strided].count(True) > 1
+
     def assign(self, path: str, value: Tensor) -> None:
         self._assigned[path] = value
 

@@ -43,7 +43,12 @@ from jit_amp._holder import Holder, graph_called
 from jit_amp._known_values import KnownValues
 from jit_amp._meanings import DTYPE_OF, NUMBER_OF, OF_TENSORS, PLAIN, fixed, tensor_of
 from jit_amp._parted import Parted
-from jit_amp._small_sizes import COMPARISONS, depends_on_small_sizes
+from jit_amp._small_sizes import (
+    COMPARISONS,
+    QUESTIONS,
+    asks_of_small_sizes,
+    depends_on_small_sizes,
+)
 from jit_amp._whole_blocks import WholeBlocks
 
 # Of a size's expression, where sizes may be fixed instead. PyTorch takes minutes to reason about a
@@ -166,8 +171,9 @@ class Interpreter:
             run, step.written, step.is_pure = runner(text)
         except LookupError:  # a library that registers it may be loaded later
             return self._unknown(step)
-        compare = COMPARISONS.get(node.kind())
-        return self._comparison(run, compare) if compare else run
+        if compare := COMPARISONS.get(node.kind()):
+            return self._comparison(run, compare)
+        return self._question(run, node.kind()) if node.kind() in QUESTIONS else run
 
     def _comparison(
         self, plain: Callable[..., Any], compare: Callable[[Any, Any], bool]
@@ -175,6 +181,13 @@ class Interpreter:
         def run(frame: Frame, a: Any, b: Any) -> Any:
             self.asks_small |= depends_on_small_sizes(compare, a, b)
             return plain(frame, a, b)
+
+        return run
+
+    def _question(self, plain: Callable[..., Any], kind: str) -> Callable[..., Any]:
+        def run(frame: Frame, *operands: Any) -> Any:
+            self.asks_small |= asks_of_small_sizes(kind, operands)
+            return plain(frame, *operands)
 
         return run
 
@@ -432,7 +445,12 @@ class Interpreter:
             if (real := self.known.real(x)) is not None:
                 return bool(real)
             constant = getattr(x, "constant", None)
-            return bool(constant) if constant is not None else Truth(x)
+            if constant is not None:
+                return bool(constant)
+            if not self.code.writes:
+                return Truth(x)
+            condition = as_condition(x)  # of now: the tensor may be written to before it is used
+            return Truth(condition.clone() if x.dtype is torch.bool else condition)
 
         return run
 
@@ -501,11 +519,47 @@ class Interpreter:
 
         return run
 
+    def _are_equal(self, step: Step, equal: bool) -> Callable[..., Any]:
+        """Of two bools."""
+        plain = PLAIN[step.node.kind()]
+        step.takes_truth = True
+
+        def run(_: Frame, a: Any, b: Any) -> Any:
+            for one, other in ((a, b), (b, a)):
+                is_known = type(one) is bool and isinstance(other, Truth)
+                if is_known and isinstance(other.of, Tensor):
+                    return other if one is equal else Truth(_inverse(other.of))
+            tensors = [x.of for x in (a, b) if isinstance(x, Truth) and isinstance(x.of, Tensor)]
+            if len(tensors) == 2:
+                differ = torch.ops.aten.logical_xor.default(*map(as_condition, tensors))
+                return Truth(_inverse(differ) if equal else differ)
+            return plain(*(self.forced(x) if isinstance(x, Truth) else x for x in (a, b)))
+
+        return run
+
     def _aten_eq(self, step: Step, _: list[Code]) -> Callable[..., Any]:
-        return self._compared(step)
+        return self._are_equal(step, True) if _is_of_bools(step.node) else self._compared(step)
 
     def _aten_ne(self, step: Step, _: list[Code]) -> Callable[..., Any]:
-        return self._compared(step)
+        return self._are_equal(step, False) if _is_of_bools(step.node) else self._compared(step)
+
+    def _aten___xor__(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        return self._are_equal(step, False) if _is_of_bools(step.node) else self._operator(step)
+
+    def _text(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        """A text with a tensor in it is known at run time only; one that is printed is nobody's."""
+        plain = self._operator(step)
+        is_told = _is_told(step.node.output())
+
+        def run(frame: Frame, *values: Any) -> Any:
+            leaves = pytree.tree_leaves(values)
+            if not is_told and any(isinstance(each, Tensor) for each in leaves):
+                self.refuse(step, 504, ["a text with the values of a tensor in it"])
+            return plain(frame, *values)
+
+        return run
+
+    _aten_str = _aten_format = _aten_percentFormat = _text
 
     def _aten__pack_padded_sequence(self, step: Step, _: list[Code]) -> Callable[..., Any]:
         return self._unknown(step, " (how long the sequences are is known at run time only)")
@@ -691,6 +745,17 @@ _UNSUPPORTED = (
     "PendingUnbackedSymbolNotFound",
     "RecursionError",
 )
+
+
+def _inverse(condition: Tensor) -> Tensor:
+    made: Tensor = torch.ops.aten.logical_not.default(as_condition(condition))
+    return made
+
+
+def _is_told(text: torch._C.Value) -> bool:
+    """Whether a text is only printed, or told in a warning or an error."""
+    kinds = {use.user.kind() for use in text.uses()}
+    return kinds <= {"prim::Print", "aten::warn", "aten::warnings", "prim::RaiseException"}
 
 
 def _is_of_bools(node: torch._C.Node) -> bool:

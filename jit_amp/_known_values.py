@@ -56,6 +56,9 @@ class KnownValues:
 
     def learn(self, step: Step, operands: list[Any], made: Any) -> None:
         """A step has run."""
+        before = self.numbers
+        if step.writes:
+            self.forget(pytree.tree_leaves([operands[i] for i in step.written]))
         if step.node.kind() in ("aten::tensor", "aten::as_tensor"):
             numbers = pytree.tree_leaves(operands[0])
             if len(numbers) > MOST_KNOWN or any(type(x) not in NUMBERS for x in numbers):
@@ -64,13 +67,10 @@ class KnownValues:
                 with for_real():
                     self._tensors[id(made)] = made, torch.tensor(operands[0], dtype=made.dtype)
             return
-        self._learn_number(step, operands, made)
+        self._learn_number(step, operands, made, before)
         if not self._tensors:
             return
         tensors = [x for x in pytree.tree_leaves(operands) if isinstance(x, Tensor)]
-        if step.writes and tensors:
-            self._tensors = _elsewhere(self._tensors, {storage_of(x) for x in tensors})
-            return
         if not step.is_pure or not tensors or any(self.real(x) is None for x in tensors):
             return
         is_known = not any(isinstance(x, SYMBOLS) for x in pytree.tree_leaves(operands))
@@ -83,17 +83,15 @@ class KnownValues:
                 {id(x): (x, y) for x, y in zip(results, real, strict=True) if x.dtype is y.dtype}
             )
 
-    def _learn_number(self, step: Step, operands: list[Any], made: Any) -> None:
+    def _learn_number(
+        self, step: Step, operands: list[Any], made: Any, known: dict[int, tuple[Tensor, Any]]
+    ) -> None:
         """In a trace sizes are tensors, and so is what a program computes of them. The numbers are
-        computed beside them, whole ones, as those of tensors are exact."""
-        if not any(isinstance(x, Tensor) and id(x) in self.numbers for x in operands):
+        computed beside them, whole ones, as those of tensors are exact. ``known``: before the step.
+        """
+        if not any(isinstance(x, Tensor) and id(x) in known for x in operands):
             return
-        numbers = [
-            self.numbers.get(id(x), (x, None))[1] if isinstance(x, Tensor) else x for x in operands
-        ]
-        if step.writes:
-            written = {storage_of(x) for x in operands if isinstance(x, Tensor)}
-            self.numbers = _elsewhere(self.numbers, written)
+        numbers = [known.get(id(x), (x, None))[1] if isinstance(x, Tensor) else x for x in operands]
         kind = step.node.kind()
         compute = OF_WHOLE_NUMBERS.get(kind.removesuffix("_"))
         is_out = step.writes and not kind.endswith("_")  # given a tensor to write to besides

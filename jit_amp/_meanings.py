@@ -468,6 +468,7 @@ PLAIN: dict[str, Callable[..., Any]] = {
     "aten::extend": lambda values, more: values.extend(more),
     "aten::clear": lambda values: values.clear(),
     "aten::pop": lambda values, *where: values.pop(*where),
+    "aten::remove": lambda values, value: values.remove(value),
     "aten::reverse": lambda values: values.reverse(),
     "aten::copy": lambda values: values.copy(),
     "aten::list": list,

@@ -65,6 +65,10 @@ class Parted:
         tensors = [(i, x) for i, x in enumerate(operands) if isinstance(x, Tensor)]
         return {i for i, x in tensors if storage_of(x) in reached}
 
+    def among(self, results: Sequence[Any]) -> list[set[int]]:
+        """Of each result, which of those before it it may be, or share memory with, in eager."""
+        return [self.sources(result, results[:i]) for i, result in enumerate(results)]
+
     def watch(self, used: Any, written: Any) -> None:
         """Refuses what uses a tensor that is not written to here, and may be in eager."""
         storages = {storage_of(x) for x in pytree.tree_leaves(used) if isinstance(x, Tensor)}

@@ -6,12 +6,13 @@ exported program would then give a batch of one what the program gives to larger
 
 from __future__ import annotations
 
+import itertools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]  # torch requires it
-from torch import SymInt
+from torch import SymFloat, SymInt
 
 # A list, and what may be in it, come in this order.
 _FINDS = ("aten::__contains__", "aten::index", "aten::count")
@@ -28,34 +29,84 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 } | dict.fromkeys(_FINDS, operator.eq)
 
 
+# Operators that ask what a number is, as a place in a list, a key or in a text; and others that
+# compare sizes.
+_NUMBERS = frozenset(
+    f"aten::{name}"
+    for name in (
+        "__getitem__", "_set_item", "Delete", "insert", "pop", "get", "str", "format",
+        "percentFormat",
+    )
+)  # fmt: skip
+QUESTIONS = _NUMBERS | {"aten::is_same_size", "aten::sort", "aten::sorted"}
+_MOST = 4  # sizes in a comparison that are varied together
+
+
 def depends_on_small_sizes(compare: Callable[[Any, Any], bool], a: Any, b: Any) -> bool:
-    """Whether the comparison's answer changes if one of the sizes in it is 0 or 1 instead, and is
-    the same for all from 2 on. Where it is not, torch.export itself guards what it was.
+    """Whether the comparison's answer changes if sizes in it are 0 or 1 instead, and is the same
+    for all from 2 on. Where it is not, torch.export itself guards what it was.
 
     Args:
         compare: one of COMPARISONS.
-        a, b: numbers, or lists; others depend on nothing.
+        a, b: numbers, or lists of them; others depend on nothing.
     """
     if isinstance(a, list) and not isinstance(b, list):  # whether it is in the list
         return any(depends_on_small_sizes(operator.eq, x, b) for x in a)
     if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         return any(depends_on_small_sizes(operator.eq, x, y) for x, y in zip(a, b, strict=True))
-    symbolic = [x for x in (a, b) if isinstance(x, SymInt)]
-    if not symbolic or not all(isinstance(x, (SymInt, int, float)) for x in (a, b)):
+    symbolic = [x for x in (a, b) if isinstance(x, (SymInt, SymFloat))]
+    if not symbolic or not all(isinstance(x, (SymInt, SymFloat, int, float)) for x in (a, b)):
         return False
-    known: Any = symbolic[0].node.shape_env
-    sizes = dict(getattr(known, "backed_var_to_val", None) or known.var_to_val)  # 2.11 has this
-    expressions = [x.node.expr if isinstance(x, SymInt) else sympy.sympify(x) for x in (a, b)]
-    symbols = set().union(*(each.free_symbols for each in expressions))
+    sizes = _sizes(symbolic[0])
+    expressions = [_expression(x) for x in (a, b)]
+    symbols = sorted(set().union(*(each.free_symbols for each in expressions)), key=str)
 
     def answer(values: dict[Any, Any]) -> bool | None:
         try:
-            return bool(compare(*(each.xreplace(values) for each in expressions)))
+            return bool(compare(*(each.xreplace({**sizes, **values}) for each in expressions)))
         except (TypeError, ZeroDivisionError):  # of a symbol without a value; of a division by it
             return None
 
-    def changes(symbol: Any, values: tuple[int, ...]) -> bool:
-        return any(answer({**sizes, symbol: sympy.Integer(x)}) is not now for x in values)
+    now = answer({})
+    steady = [
+        each for each in symbols if all(answer({each: sympy.Integer(x)}) is now for x in _LARGER)
+    ]
+    small = (None, sympy.Integer(0), sympy.Integer(1))
+    for values in itertools.product(small, repeat=len(steady[:_MOST])):
+        given = {s: x for s, x in zip(steady, values, strict=False) if x is not None}
+        if given and answer(given) is not now:
+            return True
+    return False
 
-    now = answer(sizes)
-    return any(changes(each, (0, 1)) and not changes(each, _LARGER) for each in symbols)
+
+def asks_of_small_sizes(kind: str, operands: Iterable[Any]) -> bool:
+    """Whether an operator asks of sizes what is otherwise for 0 or 1.
+
+    Args:
+        kind: one of QUESTIONS.
+        operands: what it is given.
+    """
+    given = list(operands)
+    if kind == "aten::is_same_size":
+        x, y = (list(each.shape) for each in given)
+        return depends_on_small_sizes(operator.eq, x, y)
+    if kind in ("aten::sort", "aten::sorted") and isinstance(given[0], list):
+        pairs = itertools.permutations(given[0], 2)
+        return any(depends_on_small_sizes(operator.lt, x, y) for x, y in pairs)
+    values = [(x, _now(x)) for x in given if isinstance(x, (SymInt, SymFloat))]
+    return any(depends_on_small_sizes(operator.eq, x, y) for x, y in values if y is not None)
+
+
+def _sizes(of: Any) -> dict[Any, Any]:
+    known: Any = of.node.shape_env
+    return dict(getattr(known, "backed_var_to_val", None) or known.var_to_val)  # 2.11 has this
+
+
+def _expression(x: Any) -> Any:
+    return x.node.expr if isinstance(x, (SymInt, SymFloat)) else sympy.sympify(x)
+
+
+def _now(x: Any) -> Any:
+    """What it is for the example; None where only a run tells."""
+    value = _expression(x).xreplace(_sizes(x))
+    return int(value) if value.is_Integer else float(value) if value.is_number else None

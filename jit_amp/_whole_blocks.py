@@ -2,7 +2,8 @@
 ``torch.while_loop``, since the value of a tensor decides.
 
 What such a block reads from outside becomes its operands; its results are copies where they would
-be operands; and it may change nothing outside. What cannot be said so is refused at the line of the
+be operands, or one another; it may write to tensors outside, and change no list, dictionary or
+attribute there. What cannot be said so is refused at the line of the
 branch or the loop.
 """
 
@@ -114,6 +115,8 @@ class Side:
     spec: Any = None
     parts: list[set[int]] = field(default_factory=list)
     """Of each tensor, the operands that it may be in eager."""
+    among: list[set[int]] = field(default_factory=list)
+    """Of each tensor, the results before it that it may be in eager."""
     fill: dict[int, Any] = field(default_factory=dict)
     """What takes the place of a value that nobody reads."""
 
@@ -181,7 +184,9 @@ class WholeBlocks:
 
         parts: list[list[set[int]]] = []
         parted = self._interpreter.parted
+        among: list[list[set[int]]] = [parted.among([leaves[i] for i in tensors])]
         written: set[int] = set()  # of what it carries
+        is_writing = any(each.writes for each in body.all_steps())
 
         def ask(condition: Tensor, *_: Any) -> Tensor:
             return condition.clone()
@@ -189,7 +194,7 @@ class WholeBlocks:
         def turn(_: Tensor, *operands: Any) -> tuple[Any, ...]:
             own = list(leaves)
             carried = operands[: len(tensors)]
-            if any(each.writes for each in body.all_steps()):
+            if is_writing:
                 copies = [torch.ops.aten.clone.default(x) for x in carried]
                 parted.part(step, [(x, {i}) for i, x in enumerate(copies)], carried)
                 carried = tuple(copies)
@@ -208,6 +213,9 @@ class WholeBlocks:
             goes_on = torch.ops.aten.logical_or.default(as_condition(condition.of), flag != 0)
             moved = [goes_on, *(after[0][i] for i in tensors)]
             parts.append([parted.sources(x, operands) for x in moved])
+            among.append(parted.among(moved[1:]))
+            if is_writing and any(map(any, among)):
+                raise TypeError("it writes to tensors, and two that it carries may be one")
             return without_aliases(moved, operands)
 
         given = (as_condition(goes_on), *(leaves[i] for i in tensors))
@@ -232,6 +240,8 @@ class WholeBlocks:
         self._interpreter.parted.part(
             step, list(zip(results, of, strict=True)), [*before, *closed.operands]
         )
+        for each in among:
+            parted.part(step, list(zip(results, each, strict=True)), results)
         for i in written:
             parted.overtake(step, before[i])
         for i, value in zip(tensors, results, strict=True):
@@ -244,6 +254,10 @@ class WholeBlocks:
         for side, block in enumerate(blocks):
             raises = next((s for s in block.steps if s.node.kind() == "prim::RaiseException"), None)
             if raises is not None:
+                before = block.steps[: block.steps.index(raises)]
+                if any(each.writes or each.node.kind() == "prim::SetAttr" for each in before):
+                    said = "a side changes something, and raises then"
+                    self._interpreter.refuse(step, 501, [said])
                 self._assert(condition, holds=side == 1, frame=frame, block=block, raises=raises)
                 return self._interpreter.run(blocks[1 - side], frame)
         if not any(block.steps for block in blocks) and not step.outputs:
@@ -306,6 +320,8 @@ class WholeBlocks:
         self._see_written(closed)
         of_both = [a | b for a, b in zip(sides[0].parts, sides[1].parts, strict=True)]
         self._interpreter.parted.part(step, list(zip(made, of_both, strict=False)), closed.operands)
+        among = [a | b for a, b in zip(sides[0].among, sides[1].among, strict=True)]
+        self._interpreter.parted.part(step, list(zip(made, among, strict=False)), made)
         moved_results = iter(made)
         results = [next(moved_results) if each is _MOVED else each for each in sides[0].plain]
         self._effects.append(made[-1])
@@ -369,6 +385,7 @@ class WholeBlocks:
             side.plain = [_MOVED if is_moved(r) else r for r in results]
             moved = [r for r in results if is_moved(r)]
             side.parts = [parted.sources(r, operands) for r in moved]
+            side.among = parted.among(moved)
             return (*without_aliases(moved, operands), flag)
 
         side = Side(run)
@@ -406,8 +423,8 @@ class WholeBlocks:
         operands: Sequence[Any],
         parameters: Sequence[Any],
     ) -> list[Any]:
-        """Runs the block on what stands for the closed values that are moved. It may change nothing
-        outside."""
+        """Runs the block on what stands for the closed values that are moved. It may write to
+        tensors outside, and change no list, dictionary or attribute there."""
         stands_for = {
             id(closed.leaves[i]): _as_number(closed.leaves[i], operand)
             for i, operand in zip(closed.moved, operands, strict=True)

@@ -330,7 +330,7 @@ FAULTS = [
         (
             Edit(
                 "jit_amp/_lost_writes.py",
-                "_known_nones(text, function.arguments)",
+                "known_nones(text, function.arguments)",
                 "frozenset()",
             ),
         ),
