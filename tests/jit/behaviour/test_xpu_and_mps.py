@@ -88,7 +88,19 @@ class BesideCpu(nn.Module):
             return h @ h.t(), c.float() @ c.float().t(), torch.log(h)
 
 
-MODELS = [Layers, Attention, Nested, Default, OfItsInput, BesideCpu]
+class Volumes(nn.Module):
+    """MPS has no kernel of a reduced dtype for it: its list says float32."""
+
+    def __init__(self):
+        super().__init__()
+        self.up = nn.ConvTranspose3d(3, 2, 2)
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.up(x.unsqueeze(2))
+
+
+MODELS = [Layers, Attention, Nested, Default, OfItsInput, BesideCpu, Volumes]
 
 
 def made(cls: type[nn.Module], device: str) -> tuple[nn.Module, Tensor]:
