@@ -285,7 +285,8 @@ class Interpreter:
         step.is_fixed = True
         if isinstance(value, Tensor):
             name = self.holder.hold(value, node.output().debugName())
-            if value.dim() == 0 and value.device.type == "cpu" and not value.is_complex():
+            is_number = value.dim() == 0 and value.device.type == "cpu" and not value.is_complex()
+            if is_number and not _is_written(node.output()):
                 number = value.item()
 
                 def run(*_: Any) -> Tensor:
@@ -750,6 +751,18 @@ _UNSUPPORTED = (
 def _inverse(condition: Tensor) -> Tensor:
     made: Tensor = torch.ops.aten.logical_not.default(as_condition(condition))
     return made
+
+
+def _is_written(value: torch._C.Value) -> bool:
+    """Whether a step writes to the value, which is another one in the next call then."""
+    for use in value.uses():
+        text = use.user.schema()
+        try:
+            if text != "(no schema)" and use.offset in runner(text)[1]:
+                return True
+        except LookupError:  # not to be run
+            continue
+    return False
 
 
 def _is_told(text: torch._C.Value) -> bool:

@@ -207,6 +207,26 @@ def test_a_number_is_forgotten_when_a_view_of_it_is_written_to() -> None:
         assert_same(run(X), trace(X), "a trace")
 
 
+class Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.n = torch.tensor(3)
+
+    def forward(self, x: Tensor):
+        y = times(x, self.n)
+        self.n.add_(1)
+        return y
+
+
+def test_a_constant_that_is_written_to_is_no_known_number() -> None:
+    """The trace itself keeps the number of its first calls: PyTorch takes it for a constant."""
+    with torch.no_grad():
+        trace = torch.jit.trace(Counts(), (X,), check_trace=False)
+        run = jit_amp.export(copy.deepcopy(trace), (X,)).module()
+        for n in (4, 5, 6):  # 3 was the tracer's
+            assert_same(run(X), X * n, "a trace")
+
+
 class Small(nn.Module):
     def forward(self, x: Tensor):
         if x.size(0) == 1:
