@@ -37,7 +37,7 @@ _HANDS_ON = {
     "prim::ListConstruct", "prim::ListUnpack", "prim::Loop",
 }  # fmt: skip
 
-NO_BUFFER = "an attribute that is no buffer and that the program both writes and reads"
+NO_BUFFER = "which is no buffer, and which the program both writes and reads"
 
 
 class Attributes:
