@@ -29,9 +29,6 @@ UNINITIALISED = {"empty_like", "new_empty", "new_empty_strided", "empty_strided"
 # more. In process jit_amp keeps it whole; an artefact runs without jit_amp.
 ROUNDS_MORE = {"addmm.decomposed"}
 
-# Where it drops nothing, its seeds are whatever was in memory, which JIT_AMP_VERIFY=1 compares.
-SEEDS = {"torch.ops.aten._efficient_attention_forward"}
-
 # LAPACK's results differ in the last bits with the alignment of the memory that it is given.
 UNSTEADY = {"linalg.lstsq", "linalg.lstsq.grad_oriented"}
 
@@ -199,8 +196,6 @@ def sweep(
 def test_agrees_with_eager(
     op: OpInfo, device: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    if op.name in SEEDS and device == "cuda":  # no other device has it
-        pytest.skip("its seeds are uninitialised, and compared")
     whole = request.config.getoption("--sweep")
     run = functools.partial(sweep, op, device, folder=tmp_path, whole=whole)
     wrong = run(lower=torch.bfloat16, samples=4 if whole else 1)
