@@ -185,7 +185,8 @@ def script(
         TypeError: ``autocast`` is no autocast scope; or ``obj`` is no function and no module, or an
             object of a TorchScript class whose methods have scopes; or ``precision`` is no
             precision, or not given for a module.
-        ValueError: the module has no unit of a name in ``precision``.
+        ValueError: the module has no unit of a name in ``precision``, or it was found for a device
+            besides CPU and CUDA.
         RuntimeError: what ``torch.jit.script`` raises.
     """
     _check.scriptable("script", obj)
@@ -229,6 +230,11 @@ def _scripted_with(obj: Any, autocast: Any, precision: Precision, frames_up: int
     if autocast is not None:
         raise TypeError("script: autocast and precision: the precision has the scope")
     around = None
+    if precision.device_type not in ("cpu", "cuda"):
+        raise ValueError(
+            f"script: precision: it was found for {precision.device_type}, where TorchScript keeps"
+            " nothing in float32: use precision.apply(model)"
+        )
     if precision.around:
         around = torch.autocast(precision.device_type, dtype=getattr(torch, precision.dtype))
     precision.check_units(obj)

@@ -46,8 +46,12 @@ std::optional<NodePlan> planned(Node* node, const State& state, const State& ent
   NodePlan plan{node, &state};
   if (is_query(node)) {
     plan.query = query_device(node, state);
-    plan.dispatches = !plan.query && (state.active() || entry.active());
-    return plan.query || plan.dispatches ? std::optional(plan) : std::nullopt;
+    if (!plan.query && (state.active() || state != entry)) {
+      plan.dispatches = product == Product::in_process;
+      plan.queries_by_name = !plan.dispatches && !toIValue(node->input(0));
+    }
+    const bool is_planned = plan.query || plan.dispatches || plan.queries_by_name;
+    return is_planned ? std::optional(plan) : std::nullopt;
   }
   for (const DeviceType device : state.named()) {
     // A third device's ambient autocast is not suspended: it has to be switched off.

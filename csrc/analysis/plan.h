@@ -43,6 +43,7 @@ struct NodePlan {
   Action accelerator = Action::none;  // for that of accelerator_of
   bool dispatches = false;  // for some device: the node is run as it is, with what it holds
   std::optional<c10::DeviceType> query = std::nullopt;  // it asks for this device's state
+  bool queries_by_name = false;  // it asks for that of a device which is known at run time only
 };
 
 // The accelerator whose casts are in a lowered graph, beside the CPU's. In process CUDA, as the

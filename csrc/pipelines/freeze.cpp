@@ -15,6 +15,7 @@
 #include "passes/freeze/decompose.h"
 #include "passes/freeze/fold_legalized.h"
 #include "passes/freeze/fold_weights.h"
+#include "passes/freeze/guard_devices.h"
 #include "passes/freeze/legalize.h"
 #include "passes/freeze/merge_branches.h"
 #include "passes/freeze/share_parts.h"
@@ -92,6 +93,11 @@ bool run_optimize_frozen_graph(Context& c) {
   return true;
 }
 
+// Where nothing was decided by a device, it may be moved as PyTorch's own can.
+bool run_guard_devices(Context& c) {
+  return c.has_casts && c.check_inputs && guard_devices(*c.graph, c.known_self);
+}
+
 bool run_functionalize(Context& c) { return functionalize(c.graph, c.facts, is_for_server(c)); }
 
 }  // namespace
@@ -164,6 +170,7 @@ const std::vector<Pass>& legalizing() {
        For::servers},
       {"widen_products", run<widen_products>, Phase::stock, Phase::stock, Kind::speed,
        For::servers},
+      {"guard_devices", run_guard_devices, Phase::stock, Phase::stock, Kind::meaning},
   };
   return passes;
 }

@@ -46,6 +46,7 @@ struct Context {
   bool check_inputs =
       true;  // whether the frozen module checks them, so that facts may rest on them
   AbstractValue known_self = {};  // what holds of `self` at each call
+  bool has_casts = false;         // of a frozen module: autocast concerned it
 
   std::shared_ptr<torch::jit::Graph> graph = nullptr;
   Phase phase = Phase::source;

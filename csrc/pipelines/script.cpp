@@ -8,6 +8,7 @@
 #include "passes/lowering/for_interpreter.h"
 #include "passes/lowering/run_tasks.h"
 #include "passes/lowering/share_casts.h"
+#include "passes/quirks/index_devices.h"
 #include "passes/quirks/round_products.h"
 #include "passes/quirks/tell_aliases.h"
 #include "passes/quirks/write_numbers.h"
@@ -51,6 +52,7 @@ const std::vector<Pass>& flattening() {
   static const auto& passes = *new std::vector<Pass>{
       {"flatten", run_flatten, Phase::source, Phase::inlined, Kind::meaning},
       {"name_convolutions", run<name_convolutions>, Phase::inlined, Phase::inlined, Kind::meaning},
+      {"index_devices", run<index_devices>, Phase::inlined, Phase::inlined, Kind::quirk},
       {"write_numbers", run<write_numbers>, Phase::inlined, Phase::inlined, Kind::quirk},
       {"write_operators", run<write_operators>, Phase::inlined, Phase::inlined, Kind::meaning},
       {"round_products", run<round_products>, Phase::inlined, Phase::inlined, Kind::quirk,

@@ -4,12 +4,14 @@
 #include <torch/csrc/jit/passes/freeze_module.h>
 #include <torch/csrc/jit/passes/inliner.h>
 
+#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "analysis/state.h"
 #include "core/ambient.h"
 #include "core/copies.h"
+#include "core/dialect.h"
 #include "core/error.h"
 #include "core/graphs.h"
 #include "core/ignored.h"
@@ -162,6 +164,13 @@ void declare_behind_interfaces(const Module& module) {
   }
 }
 
+bool has_casts(Graph& graph) {
+  const auto nodes = all_nodes(graph);
+  return std::any_of(nodes.begin(), nodes.end(), [](const Node* node) {
+    return node->kind() == ops::cast || node->kind() == ops::opt_dtype || ops::is_scoped(node);
+  });
+}
+
 // A frozen module, and the graphs of its methods with what is known of their values.
 struct Decided {
   Module frozen;
@@ -211,6 +220,7 @@ Decided decided(const Module& module, const std::vector<std::string>& preserved_
     context.check_inputs = options.check_inputs;
     context.graph = function->graph();
     context.phase = Phase::freezable;
+    context.has_casts = has_casts(*context.graph);
     if (method.path.empty() && method.name == "forward") {
       context.examples = examples;
     }

@@ -138,9 +138,9 @@ using torch::jit::Stack;
 // What is raised where a scope's device, known at run time only, is none that it can be for.
 void check_device(const std::string& name, const std::string& accelerator) {
   TORCH_CHECK(name == "cpu" || name == accelerator,
-              "jit_amp: a scripted torch.autocast whose device_type is known at run time can be "
-              "for 'cpu' or '",
-              accelerator, "', not for '", name, "'");
+              "jit_amp: a device that torch.autocast is for, or is asked about, and that is known "
+              "at run time can be 'cpu' or '",
+              accelerator, "', not '", name, "'");
 }
 
 Operation make_scoped(const Node* node) {

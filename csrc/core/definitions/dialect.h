@@ -54,7 +54,7 @@ def opt_dtype(x: Tensor, dtype: Optional[int], cuda: bool) -> Optional[int]:
     return dtype
 
 def known_device(name: str):
-    assert name == "cpu" or name == "cuda", "jit_amp: a scripted torch.autocast whose device_type is known at run time can be for 'cpu' or 'cuda'"
+    assert name == "cpu" or name == "cuda", "jit_amp: a device that torch.autocast is for, or is asked about, and that is known at run time can be 'cpu' or 'cuda'"
 
 def fail(message: str):
     assert False, "jit_amp: " + message

@@ -69,8 +69,10 @@ class Rewriter {
       return;
     }
     const WithInsertPoint before(plan.node);
-    if (plan.query) {
-      answer(plan);
+    if (plan.query || plan.queries_by_name) {
+      Value* found = plan.query ? answer(plan, *plan.query) : answer_by_name(plan);
+      plan.node->output()->replaceAllUsesWith(found);
+      plan.node->destroy();
       return;
     }
     if (plan.accelerator == Action::set_dtype) {
@@ -275,17 +277,24 @@ class Rewriter {
     return operand;
   }
 
-  // A question about the state.
-  void answer(const NodePlan& plan) {
-    const DeviceState at = plan.state->at(*plan.query);
+  // What a question about the state of a device is answered with.
+  Value* answer(const NodePlan& plan, DeviceType device) {
     const bool asks_enabled = asks_whether_enabled(plan.node);
-    if (!asks_enabled && !at.dtype_known) {
+    if (!asks_enabled && !plan.state->at(device).dtype_known) {
       throw diagnostic(Diagnostic::query_of_dynamic, plan.node);
     }
-    Value* value =
-        asks_enabled ? enabled(*plan.state, *plan.query, true) : dtype(*plan.state, *plan.query);
-    plan.node->output()->replaceAllUsesWith(value);
-    plan.node->destroy();
+    return asks_enabled ? enabled(*plan.state, device, true) : dtype(*plan.state, device);
+  }
+
+  Value* answer_by_name(const NodePlan& plan) {
+    Value* name = plan.node->input(0);
+    check_device(plan.node, name);
+    Value* is_cpu = owner_->insert(aten::eq, {name, std::string("cpu")});
+    Value* cpu = answer(plan, DeviceType::CPU);
+    Value* accelerator = answer(plan, accelerator_here());
+    return insert_if(
+               is_cpu, [&] { return cpu; }, [&] { return accelerator; })
+        ->setType(cpu->type());
   }
 
   // The accelerator's fp32_set_opt_dtype: a dtype that the call gives stands.

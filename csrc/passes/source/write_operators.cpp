@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "core/devices.h"
 #include "core/graphs.h"
 
 namespace jit_amp {
@@ -86,9 +87,43 @@ Value* subtracted(const Node* node) {
   return is_it ? node->input(0)->node()->input(0) : nullptr;
 }
 
+// Whether the node is `x.norm()`, without arguments. Its place ends within the method's name.
+bool is_frobenius(const Node* node) {
+  const SourceRange place = as_written(node->sourceRange());
+  if (node->kind() != aten::norm || !place.source()) {
+    return false;
+  }
+  const std::string text = place.source()->text_str().str();
+  const size_t open = text.find('(', place.end());
+  return open != std::string::npos &&
+         text.find_first_not_of(" \n", open + 1) == text.find(')', open);
+}
+
+// `frobenius_norm` on the accelerator, and the node itself elsewhere.
+void choose_norm(Node* node, const std::string& accelerator) {
+  const WithInsertPoint here(node);
+  Graph& graph = *node->owningGraph();
+  Value* x = node->input(0);
+  Value* device = graph.insert(prim::device, {x});
+  Value* type = graph.insert(Symbol::prim("type"), {device});
+  Value* result = insert_if(
+      graph.insert(aten::eq, {type, accelerator}),
+      [&] {
+        return graph.insert(Symbol::aten("frobenius_norm"),
+                            {x, std::vector<int64_t>(), /*keepdim=*/false});
+      },
+      [&] {
+        return graph.insertNode(graph.createClone(node, [](Value* value) { return value; }))
+            ->output();
+      });
+  node->output()->replaceAllUsesWith(result->setType(c10::TensorType::get()));
+  node->destroy();
+}
+
 }  // namespace
 
 bool write_operators(Graph& graph) {
+  const c10::DeviceType accelerator = accelerator_here();
   bool changed = false;
   for (Node* node : all_nodes(graph)) {
     if (const auto kind = of_python(node)) {
@@ -103,6 +138,9 @@ bool write_operators(Graph& graph) {
       if (!negation->hasUses()) {
         negation->destroy();
       }
+      changed = true;
+    } else if (accelerator != c10::DeviceType::CUDA && is_frobenius(node)) {
+      choose_norm(node, c10::DeviceTypeName(accelerator, /*lower_case=*/true));
       changed = true;
     }
   }

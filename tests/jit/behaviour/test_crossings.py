@@ -733,6 +733,43 @@ def test_a_question_of_a_device_cannot_be_frozen() -> None:
         jit_amp.freeze(AsksOfADevice().eval())
 
 
+class AsksInAScope(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast(x.device.type, dtype=torch.float16):
+            if torch.is_autocast_enabled(x.device.type):
+                return x.to(torch.get_autocast_dtype(x.device.type)) @ x
+            return x.double()
+
+
+class AsksInAScopeThatIsOff(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.float16, enabled=False):
+            if torch.is_autocast_enabled(x.device.type):
+                return x.double()
+            return x.to(torch.get_autocast_dtype(x.device.type))
+
+
+@pytest.mark.parametrize("kind", [AsksInAScope, AsksInAScopeThatIsOff])
+def test_a_question_of_a_tensors_device(kind: type[nn.Module], tmp_path: Path) -> None:
+    """In a scope it is answered for each device that it can be."""
+    net, x = kind().eval(), torch.rand(4, 4)
+    jit_amp.freeze(net).save(tmp_path / "net.pt")
+    ways = {
+        "script": jit_amp.script(net),
+        "freeze": jit_amp.freeze(net),
+        "freeze, example": jit_amp.freeze(net, example_inputs=(x,)),
+        "export": jit_amp.export(net, (x,)).module(),
+        "file": torch.jit.load(tmp_path / "net.pt"),
+    }
+    assert "autocast_" not in str(ways["freeze"].graph)  # no operator asks
+    for name, way in ways.items():
+        for call in range(3):
+            assert_same(way(x), net(x), f"{name}, call {call}")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for call in range(3):
+            assert_same(ways["script"](x), net(x), f"ambient, call {call}")
+
+
 def test_a_question_without_scopes_is_asked_by_stock_operators() -> None:
     graph = str(jit_amp.freeze(AsksAndHasNoScope().eval()).graph)
     assert "is_autocast_cpu_enabled()" in graph and "is_autocast_enabled(" in graph

@@ -6,6 +6,7 @@ import copy
 import io
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -219,3 +220,40 @@ def test_a_trace_sums_integers(device: str) -> None:
 
     x = torch.rand(3, 3, device=device)
     assert_same(jit_amp.trace(total, (x,))(x.long()), total(x.long()), "integers")
+
+
+class OfWeights(nn.Module):
+    """Autocast concerns weights alone, which are cast when freezing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 4))
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cuda", dtype=torch.float16):
+            return x + self.weight @ self.weight
+
+
+class WithoutScopes(OfWeights):
+    def forward(self, x: Tensor):
+        return x + self.weight @ self.weight
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("on", "to"), [("cuda", "cpu"), ("cpu", "cuda")])
+def test_weights_stay_where_they_were_cast(on: str, to: str, tmp_path: Path) -> None:
+    x = torch.rand(4, 4)
+    for kind in (OfWeights, WithoutScopes):
+        net = kind().eval()
+        net.requires_grad_(False)
+        jit_amp.freeze(net.to(on), optimize_numerics=False).save(tmp_path / "net.pt")
+        there = torch.jit.load(tmp_path / "net.pt")
+        moved = torch.jit.load(tmp_path / "net.pt", map_location=to)
+        for call in range(3):
+            assert_same(there(x.to(on)), net.to(on)(x.to(on)), f"where it was, call {call}")
+        if kind is WithoutScopes:
+            assert_same(moved(x.to(to)), net.to(to)(x.to(to)), "without scopes it may be moved")
+            continue
+        for _ in range(3):
+            with pytest.raises(torch.jit.Error, match=f"weights on {on}, and they are on {to}"):
+                moved(x.to(to))

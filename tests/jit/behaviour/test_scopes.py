@@ -651,7 +651,7 @@ def test_a_disabled_scope_needs_no_dtype_in_one_for_a_given_device() -> None:
 
 def test_a_device_that_is_given_and_has_no_autocast_is_refused_at_the_call() -> None:
     scripted = jit_amp.script(device_given)
-    with pytest.raises(RuntimeError, match="can be for 'cpu' or 'cuda', not for 'toaster'"):
+    with pytest.raises(RuntimeError, match="can be 'cpu' or 'cuda', not 'toaster'"):
         scripted(*PROGRAMS[0].inputs("cpu"), "toaster")
     assert scripted(*PROGRAMS[0].inputs("cpu"), "cpu")[0].dtype == BF16
 

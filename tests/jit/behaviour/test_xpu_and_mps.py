@@ -260,3 +260,28 @@ def test_a_policy_cannot_be_registered(device: Any) -> None:
     """In process the dispatcher's own autocast runs there, which knows nothing of it."""
     with pytest.raises(ValueError, match=f"'{device}' is none of 'cpu', 'cuda'"):
         policy.register("aten::add", device, "lower")
+
+
+class Norms(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.float16):
+            y = x @ x
+            return (y).norm(), y.norm(2), torch.norm(y), x.norm()  # fmt: skip
+
+
+class ComplexNorm(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.float16):
+            return x.norm()
+
+
+@each_device
+def test_norms_are_pythons(device: str) -> None:
+    """`x.norm()` is torch.norm, a function in Python that asks for the device."""
+    x = torch.rand(4, 4).to(device)
+    cases = (Norms, x), (ComplexNorm, torch.rand(4, 4).to(torch.complex64).to(device))
+    for kind, argument in cases:
+        net = for_scope(kind, device)()
+        scripted = jit_amp.script(net)
+        for call in range(3):
+            assert_same(scripted(argument), net(argument), f"{kind.__name__}, call {call}")

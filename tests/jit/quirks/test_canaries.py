@@ -223,6 +223,21 @@ class Pools(nn.Module):
         return F.max_pool2d(self.conv(x), 2)
 
 
+class Indexed(nn.Module):
+    def forward(self, x: Tensor, index: int) -> Tensor:
+        return x.to(torch.device("cpu", index))
+
+
+def index_devices() -> bool:
+    """PyTorch's kernel takes the device's name for its index."""
+    with torch.jit.optimized_execution(False):
+        try:
+            torch.jit.script(Indexed())(torch.rand(2), 0)
+        except RuntimeError as error:
+            return "Expected String but got Int" in str(error)
+    return False
+
+
 def write_strides() -> bool:
     """oneDNN's fusion fails on a pooling without a stride."""
     return fusion_raises(Pools(), "could not set attribute to the op")
@@ -351,6 +366,7 @@ CANARIES: dict[str, Callable[[], bool]] = {
         promote_operands,
         round_products,
         tell_aliases,
+        index_devices,
         write_devices,
         write_numbers,
         write_strides,

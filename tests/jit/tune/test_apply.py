@@ -457,3 +457,13 @@ def test_what_a_kept_line_writes_to_a_part_is_written() -> None:
         out = torch.mm(h.float(), h.float().t()).half()
         h[0, 4:] *= 2
         assert_same(jit_amp.script(net, precision=chosen)(x), (out, h), "script")
+
+
+def test_other_devices_take_apply_alone() -> None:
+    """TorchScript would keep nothing in float32 there."""
+    net, x = nn.Sequential(nn.Linear(4, 4)).eval(), torch.rand(2, 4)
+    found = precision(("0",), device_type="xpu")
+    for made in (jit_amp.script, jit_amp.freeze):
+        with pytest.raises(ValueError, match=r"found for xpu.*use precision\.apply"):
+            made(net, precision=found)
+    assert found.apply(net)(x).dtype is torch.float32
