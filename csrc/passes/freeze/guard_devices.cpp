@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include <set>
+#include <map>
 #include <string>
 
 #include "core/graphs.h"
@@ -12,38 +12,63 @@ namespace {
 
 using namespace torch::jit;
 
-void collect(const AbstractValue& value, std::set<c10::DeviceType>& devices) {
-  if (value.kind == AbstractValue::tensor && value.fact.device) {
-    devices.insert(*value.fact.device);
+constexpr size_t kSmall = 4096;  // bytes
+
+// Per device the constant that a check looks at; null if one has to be made.
+using Probes = std::map<c10::DeviceType, Node*>;
+
+void collect(const AbstractValue& value, Probes& probes) {
+  const Fact& fact = value.fact;
+  if (value.kind == AbstractValue::tensor && fact.device && fact.dims == Dims::some &&
+      fact.dtypes.within(DTypes::floating())) {
+    probes.emplace(*fact.device, nullptr);
   }
   for (const AbstractValue& part : value.parts) {
-    collect(part, devices);
+    collect(part, probes);
+  }
+}
+
+void collect(Node* constant, Probes& probes) {
+  const at::Tensor* tensor = tensor_in(constant);
+  if (!tensor || !tensor->is_floating_point() || tensor->dim() == 0) {
+    return;
+  }
+  Node*& probe = probes[tensor->device().type()];
+  const bool is_here = constant->owningBlock() == constant->owningGraph()->block();
+  if (is_here && tensor->nbytes() <= kSmall &&
+      (!probe || tensor->nbytes() < tensor_in(probe)->nbytes())) {
+    probe = constant;
   }
 }
 
 }  // namespace
 
 bool guard_devices(Graph& graph, const AbstractValue& self) {
-  std::set<c10::DeviceType> devices;
-  collect(self, devices);
-  for (const Node* node : all_nodes(graph, prim::Constant)) {
-    if (const at::Tensor* tensor = tensor_in(node)) {
-      devices.insert(tensor->device().type());
-    }
+  Probes probes;
+  collect(self, probes);
+  for (Node* node : all_nodes(graph, prim::Constant)) {
+    collect(node, probes);
   }
-  devices.erase(c10::DeviceType::Meta);
-  for (const c10::DeviceType device : devices) {
+  if (probes.size() > 1) {
+    probes.erase(c10::DeviceType::CPU);
+  }
+  probes.erase(c10::DeviceType::Meta);
+  for (const auto& [device, probe] : probes) {
     const std::string name = c10::DeviceTypeName(device, /*lower_case=*/true);
     const std::string check = c10::str(
         "def check(x: Tensor):\n    assert x.device.type == '", name,
         "', \"jit_amp: this module was frozen with weights on ", name, ", and they are on \" + ",
-        "x.device.type + \". The device decides what autocast does: freeze it where it is to "
+        "x.device.type + \". The device decides which casts there are: freeze it where it is to "
         "run\"\n");
-    const WithInsertPoint begin(*graph.nodes().begin());
-    Value* weight = graph.insertConstant(at::zeros({1}, c10::Device(device)));
+    if (probe && probe != *graph.nodes().begin()) {
+      probe->moveBefore(*graph.nodes().begin());
+    }
+    const WithInsertPoint begin(probe ? probe->next() : *graph.nodes().begin());
+    Value* weight =
+        probe ? probe->output() : graph.insertConstant(at::zeros({1}, c10::Device(device)));
     insert_check(graph, check, "check", {weight}, "check of the weights' device");
   }
-  return !devices.empty();
+  return !probes.empty();
 }
 
 }  // namespace jit_amp

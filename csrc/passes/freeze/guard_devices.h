@@ -1,8 +1,10 @@
 // guard_devices: a frozen module whose weights were moved to another device raises.
 //
 // What autocast does to a weight is decided by its device, and is computed when freezing. So is
-// what follows from it. `torch.jit.load(..., map_location=...)` moves weights afterwards. It moves
-// all constants, so a small one tells: the graph begins with a check of it.
+// what follows from it. `torch.jit.load(..., map_location=...)` moves all constants afterwards. So
+// the graph begins with a check of one of them: a small one, as weights that are packed for a
+// processor (passes/server/pack_weights.h) are not to be held for it. Where weights are on an
+// accelerator those on the CPU may be moved: they are tables and numbers.
 //
 // Must run last: what computes constants in advance would take the check away.
 #pragma once

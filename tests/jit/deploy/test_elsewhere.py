@@ -332,7 +332,9 @@ def test_on_another_device_it_is_right_or_refused(
         assert_same(moved(x), frozen(x), "where it was")
     with pytest.raises((RuntimeError, torch.jit.Error, NotImplementedError)) as caught:
         moved(x.to(device))
-    if examples and device == "cuda":
+    if by == "load":
+        assert "weights on cpu, and they are on cuda" in str(caught.value)
+    elif examples and device == "cuda":
         assert "`x`: expected float32 on cpu, got float32 on cuda" in str(caught.value)
 
 
