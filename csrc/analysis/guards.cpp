@@ -168,10 +168,7 @@ class Writer {
       conditions.push_back(c10::str("(", c10::Join(" or ", dtypes), ")"));
     }
     if (fact.device) {
-      const std::string device = c10::DeviceTypeName(*fact.device, true);
-      const bool has_question = *fact.device == c10::kCPU || *fact.device == c10::kCUDA;
-      conditions.push_back(has_question ? c10::str(value, ".is_", device)
-                                        : c10::str("(", value, ".device.type == '", device, "')"));
+      conditions.push_back(is_on(value, *fact.device));
     }
     if (fact.dims != Dims::unknown) {
       conditions.push_back(c10::str(value, ".dim() ", fact.dims == Dims::none ? "==" : "!=", " 0"));
@@ -299,6 +296,13 @@ AbstractValue join_inputs(const AbstractValue& one, const AbstractValue& other) 
     }
   }
   return joined;
+}
+
+std::string is_on(const std::string& tensor, c10::DeviceType device) {
+  const std::string name = c10::DeviceTypeName(device, /*lower_case=*/true);
+  const bool has_question = device == c10::kCPU || device == c10::kCUDA;
+  return has_question ? c10::str(tensor, ".is_", name)
+                      : c10::str("(", tensor, ".device.type == '", name, "')");
 }
 
 std::string guard_of(const AbstractValue& input, const c10::TypePtr& type, const std::string& name,

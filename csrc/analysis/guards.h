@@ -27,6 +27,9 @@ AbstractValue join_inputs(const AbstractValue& one, const AbstractValue& other);
 std::string guard_of(const AbstractValue& input, const c10::TypePtr& type, const std::string& name,
                      bool by_example);
 
+// TorchScript that asks whether a tensor is on such a device.
+std::string is_on(const std::string& tensor, c10::DeviceType device);
+
 // What all examples tell of the inputs of a method; nothing of self, its first. Each example is a
 // stack of arguments without self.
 std::vector<AbstractValue> inputs_of(const torch::jit::Graph& graph,

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "analysis/guards.h"
 #include "core/graphs.h"
 
 namespace jit_amp {
@@ -56,8 +57,8 @@ bool guard_devices(Graph& graph, const AbstractValue& self) {
   for (const auto& [device, probe] : probes) {
     const std::string name = c10::DeviceTypeName(device, /*lower_case=*/true);
     const std::string check = c10::str(
-        "def check(x: Tensor):\n    assert x.device.type == '", name,
-        "', \"jit_amp: this module was frozen with weights on ", name, ", and they are on \" + ",
+        "def check(x: Tensor):\n    assert ", is_on("x", device),
+        ", \"jit_amp: this module was frozen with weights on ", name, ", and they are on \" + ",
         "x.device.type + \". The device decides which casts there are: freeze it where it is to "
         "run\"\n");
     if (probe && probe != *graph.nodes().begin()) {
