@@ -29,14 +29,13 @@ void collect(const AbstractValue& value, Probes& probes) {
   }
 }
 
-void collect(Node* constant, Probes& probes) {
+void collect(Node* constant, const Block* at, Probes& probes) {
   const at::Tensor* tensor = tensor_in(constant);
   if (!tensor || !tensor->is_floating_point() || tensor->dim() == 0) {
     return;
   }
   Node*& probe = probes[tensor->device().type()];
-  const bool is_here = constant->owningBlock() == constant->owningGraph()->block();
-  if (is_here && tensor->nbytes() <= kSmall &&
+  if (constant->owningBlock() == at && tensor->nbytes() <= kSmall &&
       (!probe || tensor->nbytes() < tensor_in(probe)->nbytes())) {
     probe = constant;
   }
@@ -48,7 +47,7 @@ bool guard_devices(Graph& graph, const AbstractValue& self) {
   Probes probes;
   collect(self, probes);
   for (Node* node : all_nodes(graph, prim::Constant)) {
-    collect(node, probes);
+    collect(node, graph.block(), probes);
   }
   if (probes.size() > 1) {
     probes.erase(c10::DeviceType::CPU);
