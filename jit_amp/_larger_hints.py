@@ -9,13 +9,14 @@ guard.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import sympy  # type: ignore[import-untyped]  # torch requires it
 import torch
 from torch import SymBool, SymFloat, SymInt, Tensor, fx
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
+
+from jit_amp._small_sizes import example_sizes
 
 _TRIED = range(2, 65)
 
@@ -26,9 +27,8 @@ def put_larger_hints(exported: ExportedProgram) -> None:
     symbolic = list(_symbolic(exported))
     if not symbolic:
         return
-    known: Any = symbolic[0].node.shape_env
-    sizes = getattr(known, "backed_var_to_val", None) or known.var_to_val  # 2.11 has this
-    guards = [guard.expr for guard in known.guards]
+    sizes = example_sizes(symbolic[0])
+    guards = [guard.expr for guard in symbolic[0].node.shape_env.guards]
     small = [symbol for symbol, size in sizes.items() if size in (0, 1)]
     for symbol in small:
         of_it = [guard for guard in guards if symbol in guard.free_symbols]

@@ -57,7 +57,7 @@ def depends_on_small_sizes(compare: Callable[[Any, Any], bool], a: Any, b: Any) 
     symbolic = [x for x in (a, b) if isinstance(x, (SymInt, SymFloat))]
     if not symbolic or not all(isinstance(x, (SymInt, SymFloat, int, float)) for x in (a, b)):
         return False
-    sizes = _sizes(symbolic[0])
+    sizes = example_sizes(symbolic[0])
     expressions = [_expression(x) for x in (a, b)]
     symbols = sorted(set().union(*(each.free_symbols for each in expressions)), key=str)
 
@@ -97,9 +97,14 @@ def asks_of_small_sizes(kind: str, operands: Iterable[Any]) -> bool:
     return any(depends_on_small_sizes(operator.eq, x, y) for x, y in values if y is not None)
 
 
-def _sizes(of: Any) -> dict[Any, Any]:
+def example_sizes(of: Any) -> Any:
+    """By symbol, what each free size was in the example, its hint: torch.export's own dictionary.
+
+    Args:
+        of: a SymInt, SymFloat or SymBool of the program.
+    """
     known: Any = of.node.shape_env
-    return dict(getattr(known, "backed_var_to_val", None) or known.var_to_val)  # 2.11 has this
+    return getattr(known, "backed_var_to_val", None) or known.var_to_val  # 2.11 has this
 
 
 def _expression(x: Any) -> Any:
@@ -108,5 +113,5 @@ def _expression(x: Any) -> Any:
 
 def _now(x: Any) -> Any:
     """What it is for the example; None where only a run tells."""
-    value = _expression(x).xreplace(_sizes(x))
+    value = _expression(x).xreplace(dict(example_sizes(x)))
     return int(value) if value.is_Integer else float(value) if value.is_number else None
