@@ -331,8 +331,8 @@ void bind_wrapping(py::module_& m) {
 
 // jit_amp.freeze and jit_amp.export.
 void bind_freezing(py::module_& m) {
-  // Of a module without scopes, which PyTorch's own freezing takes.
-  m.def("write_queries", [](const Module& module, bool optimize_numerics) {
+  // What is to be done to a module without scopes, which PyTorch's own freezing takes.
+  m.def("mend_frozen_by_pytorch", [](const Module& module, bool optimize_numerics) {
     for (const GraphFunction* function : jit_amp::functions_of(module)) {
       jit_amp::write_queries(*function->graph());
       if (!optimize_numerics) {

@@ -80,8 +80,8 @@ def explain(
             something overflows. Slow, and all results are kept, with a copy in float64.
         gradients: run autograd back through the program, with loss scales from 1 to 2**24: where
             gradients overflow or underflow. The loss is what the program returns, if that is one
-            number, and else the mean of each result. No ``.grad`` is touched. Of a training step,
-            give the function that returns the loss, without ``backward()``.
+            number, and else the sum of the means of its results. No ``.grad`` is touched. Of a
+            training step, give the function that returns the loss, without ``backward()``.
         timing: measure each operator, as the median of five further runs. On CUDA that is the
             time of launching it.
 

@@ -114,7 +114,7 @@ def freeze(
         plain = wrap_cpp_module(_C.frozen_by_pytorch(scripted._c, preserved))  # type: ignore[no-untyped-call]
         methods = [name for name in preserved if scripted._c._has_method(name)]
         _original.run_frozen_optimizations(plain, optimize_numerics, methods)
-        _C.write_queries(plain._c, bool(optimize_numerics))
+        _C.mend_frozen_by_pytorch(plain._c, bool(optimize_numerics))
         _C.lower_where_it_is(plain._c)  # for calls under an ambient autocast
         return plain  # type: ignore[no-any-return]
     frozen = _C.freeze_module(

@@ -120,7 +120,8 @@ Action action_of(Policy policy, DeviceType device, Product product) {
     case Policy::fp32:
       return Action::to_float32;
     case Policy::fp32_append_dtype:
-      // `x.norm()` in TorchScript; in eager it is Python's, which takes complex numbers too.
+      // The operand is cast, and no dtype appended: the result is the same, and complex numbers,
+      // which autocast leaves alone, pass.
       return Action::to_float32;
     case Policy::fp32_opt_dtype:
       return Action::set_dtype;

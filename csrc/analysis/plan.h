@@ -29,7 +29,8 @@ enum class Action : uint8_t {
   to_float32,  // operands are cast to float32
   promote,     // operands are cast to the widest dtype among them
   set_dtype,   // the argument `dtype` becomes float32 where the call gives none
-  dispatch,  // it runs under the dispatcher's own autocast; in stock operators it is refused later
+  dispatch,  // it runs under the dispatcher's own autocast; in a stock graph `decompose` writes it
+             // out, or `legalize` finds it untouched or refuses it
 };
 
 // What to do to an operator with this policy, where autocast is on for `device`.
@@ -40,8 +41,10 @@ struct NodePlan {
   torch::jit::Node* node;
   const State* state;  // in force at the node; the Scopes own it
   Action cpu = Action::none;
-  Action accelerator = Action::none;  // for that of accelerator_of
-  bool dispatches = false;  // for some device: the node is run as it is, with what it holds
+  Action accelerator = Action::none;  // for the device that accelerator_of gives
+  // Some device needs the dispatcher's autocast: the whole node, with its blocks, becomes one
+  // `jit_amp::scoped`.
+  bool dispatches = false;
   std::optional<c10::DeviceType> query = std::nullopt;  // it asks for this device's state
   bool queries_by_name = false;  // it asks for that of a device which is known at run time only
 };

@@ -6,11 +6,10 @@
 // (aten/src/ATen/autocast_mode.cpp). Policies that a user states for an operator come before them.
 // An operator without an autocast kernel is `untouched` only if it was seen to reach no operator
 // that autocast casts (Observed in traits.h), `promote_inside` if it reached only ones that
-// promote; else, and where nothing was seen, it is `opaque`. An overload
-// `vec`, such as `upsample_bilinear2d.vec`, has the policy of the one without. What kernels call
-// was seen of CPU's, and read of CUDA's. Of XPU's and MPS's that is believed where they share the
-// code, but for linear algebra, or where PyTorch calls the operator elementary (its tags `core` and
-// `pointwise`).
+// promote; else, and where nothing was seen, it is `opaque`. An overload `vec`, such as
+// `upsample_bilinear2d.vec`, has the policy of the one without. What kernels call was seen of
+// CPU's, and read of CUDA's. Of XPU's and MPS's that is believed where they share the code, but for
+// linear algebra, or where PyTorch calls the operator elementary (its tags `core` and `pointwise`).
 //
 // An analysis: it looks at one operator. What users state holds for the process.
 #pragma once

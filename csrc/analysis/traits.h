@@ -113,7 +113,7 @@ struct Traits {
   bool is_profiled;
 };
 
-// Of the node's operator, which is not an in-place form.
+// Of the node's operator. In-place forms have no traits here.
 const Traits& traits_of(const torch::jit::Node* node);
 const Traits& traits_of(c10::Symbol op);
 

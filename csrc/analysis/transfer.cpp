@@ -48,7 +48,7 @@ class Results {
       return result;
     }
     const Value* target = *operand.device == c10::kCPU                   ? node->input(1)
-                          : *operand.device == ops::accelerator_of(node) ? node->input(2)
+                          : *operand.device == ops::accelerator_in(node) ? node->input(2)
                                                                          : nullptr;
     if (!target || target->mustBeNone()) {
       return result;

@@ -98,16 +98,16 @@ inline const c10::Symbol instead_of = c10::Symbol::attr("instead_of");
 inline const c10::Symbol of_autocast = c10::Symbol::attr("of_autocast");
 inline constexpr int64_t of_the_operator = -1;
 
-// Whether the node asks for autocast's state by an operator that jit_amp registers in `aten::`
+// Whether the node is a query of autocast's state by an operator that jit_amp registers in `aten::`
 // (runtime/kernels.cpp), and that no other process has.
-inline bool is_question_of_ours(const torch::jit::Node* node) {
+inline bool is_query_of_ours(const torch::jit::Node* node) {
   const std::string name = node->kind().is_aten() ? node->kind().toUnqualString() : "";
   return name == "get_autocast_cpu_dtype" || name == "get_autocast_gpu_dtype" ||
          (name == "is_autocast_enabled" && !node->inputs().empty());
 }
 
 // The accelerator that a `cast`, `opt_dtype` or `known_device` is for.
-inline c10::DeviceType accelerator_of(const torch::jit::Node* node) {
+inline c10::DeviceType accelerator_in(const torch::jit::Node* node) {
   const size_t first = node->kind() == known_device ? 1 : 3;
   return node->inputs().size() > first
              ? c10::Device(torch::jit::toIValue(node->input(first))->toStringRef()).type()

@@ -111,7 +111,7 @@ void verify(Graph& graph, Phase phase, const std::string& pass, bool changed) {
     if (is_of_dialect(node) && !operators.count(node->kind())) {
       fail(node, phase, pass, "an operator of another phase");
     }
-    if (phase >= Phase::freezable && ops::is_question_of_ours(node)) {
+    if (phase >= Phase::freezable && ops::is_query_of_ours(node)) {
       fail(node, phase, pass, "an operator that only jit_amp registers");
     }
     if (phase > Phase::flat) {

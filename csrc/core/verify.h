@@ -17,7 +17,8 @@ enum class Phase {
   lowered,    // what autocast does is in the graph, in operators of the dialect (core/dialect.h)
   runnable,   // the same for PyTorch's interpreter: loops are not marked any more
   freezable,  // the same for PyTorch's freezing, which makes weights constants
-  decided,    // composites have their definitions, and loops are marked again
+  decided,    // composites have their definitions, so that policies are decided; loops are marked
+              // again. Casts are the dialect's still
   legalized,  // PyTorch's own operators alone, and marks of loops
   stock,      // PyTorch's own operators alone
 };
@@ -31,9 +32,9 @@ Phase phase_named(const std::string& name);
 bool has_marked_loops(Phase phase);
 
 // Throws std::logic_error, which is a fault of ours and not of the user's, where the graph is not
-// what the phase promises. `pass` is named in it. What PyTorch checks itself is checked of small
-// graphs that have changed alone, because it takes longer than all passes; of others a pipeline has
-// it checked once, at its end.
+// what the phase promises. `pass` is named in it. PyTorch's own check, Graph::lint, takes longer
+// than all passes: it runs after each pass that has changed a small graph, and of large graphs
+// once, at the end of a pipeline.
 void verify(torch::jit::Graph& graph, Phase phase, const std::string& pass, bool changed = true);
 
 // Whether the environment asks for it.

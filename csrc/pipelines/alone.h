@@ -10,7 +10,7 @@ namespace jit_amp {
 
 // Runs the pass of that name, as the tables have it, on `context.graph`, which has to be in the
 // phase that the pass needs: that is verified, as is what it leaves. Of a pass that stands in
-// several rows "keep_detach:2" is the second. What is known of the graph's inputs are their types.
+// several rows "keep_detach:2" is the second. Facts about the graph's inputs come from their types.
 // Returns whether the pass says that the graph changed. Throws std::invalid_argument where no table
 // has the pass.
 bool run_alone(const std::string& pass, Context& context);
@@ -21,7 +21,7 @@ std::shared_ptr<torch::jit::Graph> flattened(torch::jit::GraphFunction& function
                                              const std::string& last);
 
 // The function `name` of `source` as passes/source/specialize.h makes it for the last node of the
-// graph, whose operands it takes. `lowered` is the identity.
+// graph, whose operands it takes. Casts of the definition are left out.
 std::shared_ptr<torch::jit::Graph> specialized(const std::shared_ptr<torch::jit::Graph>& graph,
                                                const std::string& source, const std::string& name);
 

@@ -28,6 +28,7 @@
 #include "passes/quirks/keep_in_place.h"
 #include "passes/quirks/keep_zero_dim.h"
 #include "passes/quirks/promote_operands.h"
+#include "passes/quirks/write_activations.h"
 #include "passes/quirks/write_strides.h"
 #include "passes/server/channels_last.h"
 #include "passes/server/functionalize.h"
@@ -98,8 +99,6 @@ bool run_guard_devices(Context& c) {
   return c.has_casts && c.check_inputs && guard_devices(*c.graph, c.known_self);
 }
 
-bool run_functionalize(Context& c) { return functionalize(c.graph, c.facts, is_for_server(c)); }
-
 }  // namespace
 
 const std::vector<Pass>& freezing() {
@@ -151,12 +150,15 @@ const std::vector<Pass>& legalizing() {
        Kind::speed},
       {"share_parts", run<share_parts>, Phase::legalized, Phase::legalized, Kind::speed},
       {"merge_branches", run<merge_branches>, Phase::legalized, Phase::legalized, Kind::speed},
-      {"functionalize", run_functionalize, Phase::legalized, Phase::legalized, Kind::speed,
+      {"write_activations", run<write_activations>, Phase::legalized, Phase::legalized, Kind::quirk,
        For::all, Reads::facts},
+      {"functionalize", run<functionalize>, Phase::legalized, Phase::legalized, Kind::speed,
+       For::servers, Reads::facts},
       {"fuse_attention", run<fuse_attention>, Phase::legalized, Phase::legalized, Kind::speed,
        For::servers, Reads::facts},
       {"channels_last", run<channels_last>, Phase::legalized, Phase::legalized, Kind::speed,
        For::servers},
+      // From here on nothing computes constants in advance, and nothing takes views away.
       {"keep_zero_dim", run<keep_zero_dim>, Phase::legalized, Phase::legalized, Kind::quirk,
        For::all, Reads::facts},
       {"keep_in_place", run<keep_in_place>, Phase::legalized, Phase::legalized, Kind::quirk,

@@ -12,11 +12,12 @@ namespace jit_amp {
 const std::vector<Pass>& freezing();
 
 // From freezable to decided: composites in terms of operators with a policy, and what is known of
-// each value. Reads `known_self`, `examples`, `check_inputs`, `optimize_numerics` and `for_server`;
-// writes `inputs`, `facts`.
+// each value. Reads `known_self`, `examples`, `check_inputs` and `optimize_numerics`; writes
+// `inputs`, `facts`.
 const std::vector<Pass>& deciding();
 
-// From decided to stock. Reads `inputs`, `facts` and `examples`.
+// From decided to stock. Reads `inputs`, `facts`, `examples`, `for_server`, and for the check of
+// devices `has_casts`, `check_inputs` and `known_self`.
 const std::vector<Pass>& legalizing();
 
 // From lowered to freezable, for jit_amp.export: composites written out, and nothing else decided.

@@ -1,8 +1,10 @@
 // pipeline: passes in their order, as data.
 //
-// A pipeline is a table. Each row has a pass's name, which is its file's, what it does, the phases
-// (core/verify.h) in which it takes and leaves a graph, and more that a pass would otherwise see to
-// by itself. `run_pipeline` goes through a table and, around each pass,
+// A pipeline is a table. Each row has the name of a pass, the function that runs it, the phases
+// (core/verify.h) in which it takes a graph and leaves it, what goes wrong without it, which frozen
+// modules it is for, and whether it reads facts. The name is that of the pass's file in
+// csrc/passes, of a pass of PyTorch's, or of what core/loops.h or an analysis does to a graph.
+// `run_pipeline` goes through a table and, around each pass,
 //
 //   - leaves out what is for other frozen modules than this one;
 //   - finds the facts that the pass reads, where an earlier pass has changed the graph since;
@@ -60,8 +62,8 @@ struct Context {
 // What goes wrong without a pass.
 enum class Kind : uint8_t {
   meaning,  // the program is another, or is refused
-  quirk,    // what PyTorch does later breaks it (csrc/passes/quirks)
-  speed,    // nothing but that it takes longer
+  quirk,    // what PyTorch does later breaks it (csrc/passes/quirks, for_interpreter)
+  speed,    // it takes longer, and is no less right
 };
 
 // Which frozen modules it is for. What is not frozen counts as `exact`.

@@ -9,10 +9,10 @@
 
 namespace jit_amp {
 
-// From source to flat. Reads `function`, `self` and `product`.
+// From source to flat. Reads `function`, `self`, `product` and `optimize_numerics`; writes `reads`.
 const std::vector<Pass>& flattening();
 
-// From flat to lowered. Reads `product` and `entry`.
+// From flat to lowered. Reads `product` and `entry`; writes `scopes`.
 const std::vector<Pass>& lowering();
 
 // From lowered to runnable.

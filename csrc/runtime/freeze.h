@@ -33,7 +33,8 @@ torch::jit::Module freeze(const torch::jit::Module& module,
                           const std::vector<std::string>& preserved_attrs,
                           const std::vector<torch::jit::Stack>& examples, FreezeOptions options);
 
-// forward's graph as it is before casts are dropped; its types say what is known of its values.
+// forward's graph as `deciding` leaves it, with the dialect's casts; its types say what is known of
+// its values.
 std::shared_ptr<torch::jit::Graph> known_graph(const torch::jit::Module& module,
                                                const std::vector<torch::jit::Stack>& examples);
 

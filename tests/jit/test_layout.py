@@ -93,9 +93,7 @@ def test_the_tables_and_the_rooms_agree() -> None:
     } | {"for_interpreter"}  # the interpreter's order
     artefacts = {name: whom or "all" for name, _, whom in rows if name in room}
     for_servers = {name for name, whom in artefacts.items() if whom == "servers"}
-    assert for_servers == {name for name in artefacts if room[name] == "server"} - {
-        "functionalize"  # half of it is for all
-    }
+    assert for_servers == {name for name in artefacts if room[name] == "server"}
 
 
 def test_what_is_known_of_operators_stands_in_one_table() -> None:

@@ -151,7 +151,7 @@ FAULTS = [
         (
             Edit(
                 "jit_amp/_freeze.py",
-                "        _C.write_queries(plain._c, bool(optimize_numerics))\n",
+                "        _C.mend_frozen_by_pytorch(plain._c, bool(optimize_numerics))\n",
             ),
             Edit(
                 "csrc/pipelines/freeze.cpp",

@@ -6,8 +6,8 @@
 // definition is lowered under the scope's state and put in its place. What is left opaque, legalize
 // refuses.
 //
-// Works on a frozen graph, where weights are constants. Must run after: lower (as
-// Product::stock). Must run before: facts, legalize.
+// For freeze it runs after PyTorch's freezing, where weights are constants; for export on the
+// lowered graph. That graph has to be lowered as Product::stock.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

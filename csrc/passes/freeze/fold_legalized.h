@@ -4,7 +4,7 @@
 // branches of what legalize has put in where the facts decide them. A check of an input that is
 // left and always fails is an error now: every call would raise it.
 //
-// Loops must be marked. Must run after: legalize.
+// Loops must be marked.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

@@ -6,7 +6,7 @@
 // processor (passes/server/pack_weights.h) are not to be held for it. Where weights are on an
 // accelerator those on the CPU may be moved: they are tables and numbers.
 //
-// The last row of its table: what computes constants in advance would take the check away.
+// No pass that computes constants in advance may run later: it would take the check away.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

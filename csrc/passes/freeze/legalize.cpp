@@ -291,7 +291,7 @@ class Legalizer {
   // Null for a device that has no autocast here.
   static Value* target_on(c10::DeviceType device, Node* cast) {
     return device == c10::kCPU                   ? cast->input(1)
-           : device == ops::accelerator_of(cast) ? cast->input(2)
+           : device == ops::accelerator_in(cast) ? cast->input(2)
                                                  : nullptr;
   }
 
@@ -318,7 +318,7 @@ class Legalizer {
              eligible == DTypes::only(static_cast<c10::ScalarType>(to->toInt()));
     };
     return known.fact.device ? is_idle_on(*known.fact.device)
-                             : is_idle_on(c10::kCPU) && is_idle_on(ops::accelerator_of(cast));
+                             : is_idle_on(c10::kCPU) && is_idle_on(ops::accelerator_in(cast));
   }
 
   static const char* definition_of(const Node* node) {
@@ -340,7 +340,7 @@ class Legalizer {
     std::string source = kDefinitions;
     if (node->kind() == ops::cast || node->kind() == ops::opt_dtype ||
         node->kind() == ops::known_device) {
-      source = written_for(ops::accelerator_of(node), source);
+      source = written_for(ops::accelerator_in(node), source);
     } else if (name == std::string_view("widest") || name == std::string_view("wider")) {
       source =
           written_for(c10::Device(toIValue(node->inputs().back())->toStringRef()).type(), source);

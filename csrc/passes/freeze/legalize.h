@@ -6,8 +6,8 @@
 // facts take for granted. Only the marks of loops are left of the dialect.
 //
 // An opaque node (`jit_amp::scoped`) to which, as far as the facts tell, its scope may still do
-// something is refused with an
-// AutocastError at its line. Must run after: lower (as Product::stock), answer_questions.
+// something is refused with an AutocastError at its line. The graph has to be lowered as
+// Product::stock.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

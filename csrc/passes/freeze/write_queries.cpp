@@ -32,7 +32,7 @@ Value* stock_form(Graph& graph, const Node* question) {
   if (device == "cuda") {
     return ask("is_autocast_enabled", {});
   }
-  throw diagnostic(Diagnostic::question_of_device, question);
+  throw diagnostic(Diagnostic::query_of_device, question);
 }
 
 }  // namespace
@@ -40,7 +40,7 @@ Value* stock_form(Graph& graph, const Node* question) {
 bool write_queries(Graph& graph) {
   bool changed = false;
   for (Node* node : all_nodes(graph)) {
-    if (!ops::is_question_of_ours(node)) {
+    if (!ops::is_query_of_ours(node)) {
       continue;
     }
     const WithInsertPoint here(node);

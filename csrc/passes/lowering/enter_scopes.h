@@ -9,9 +9,9 @@
 // casts in it: each scope becomes `jit_amp::enter_scope` and `jit_amp::exit_scope`, which set the
 // dispatcher's own state as torch.autocast does, and every operator runs under it as in eager.
 //
-// Preserved: operators, their order, and everything else that the graph does. Must run after:
-// flatten, scopes, run_tasks: a task may run in another thread, whose state is another. No pass
-// that moves, merges or drops operators may run afterwards.
+// Preserved: operators, their order, and everything else that the graph does. Must run after
+// run_tasks: a task may run in another thread, whose state is another. The scopes are those of the
+// graph as it is then. No pass that moves, merges or drops operators may run afterwards.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

@@ -8,10 +8,10 @@
 //     node reads. `jit_amp::block_done` after each loop and each branch prevents that.
 //   - It hands a forked task to an executor of PyTorch's choice, which differentiates parts of the
 //     task itself. So a task becomes one `jit_amp::scoped_effect`, which runs what was in it. Not a
-//     task that forks or waits itself, which would keep a thread waiting: there only `addmm` is
-//     kept from being split (passes/quirks/keep_addmm.h).
+//     task that forks or waits itself, or calls a method that may: it would keep a thread waiting.
+//     There only `addmm` is kept from being split (passes/quirks/keep_addmm.h).
 //
-// Preserved: everything that the graph does. Must run last.
+// Preserved: everything that the graph does.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

@@ -5,7 +5,7 @@
 // read for its operator, and raises "Schema not found for node" where the user is no operator: a
 // list, a tuple, what is returned. An alias (`aten::detach`) has no such users.
 //
-// Must run last: dead code elimination and its like may take the alias away again.
+// No pass that takes views away may run later.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

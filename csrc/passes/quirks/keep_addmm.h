@@ -5,8 +5,7 @@
 // rounds once. So `beta` is a 1 that is known at run time only: whether the first operand has at
 // least no dimensions.
 //
-// Preserved: values, which the executor would change. Must run last: constant propagation does not
-// see through it, but others may one day.
+// Preserved: values, which the executor would change.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

@@ -11,6 +11,7 @@ namespace {
 
 using namespace torch::jit;
 
+// Those that PyTorch's peephole answers `dim` of.
 bool is_convolution(const Node* node) {
   return node->kind() == aten::conv1d || node->kind() == aten::conv2d ||
          node->kind() == aten::conv3d;

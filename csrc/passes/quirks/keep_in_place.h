@@ -3,7 +3,8 @@
 // That fusion makes `add` of `add_` where it finds that nobody else sees what is written
 // (torch/csrc/jit/codegen/onednn/interface.cpp). `x.add_(y)` keeps the dtype of x, and `add`
 // promotes: where x is bfloat16 and y float32, the result is of another dtype. An alias of x, which
-// `add_` writes to in its place, is something else that sees it. So where the dtypes of the two are
+// `add_` writes to in its place, counts as something else that sees it: the fusion then leaves
+// `add_` alone. So where the dtypes of the two are
 // not known to be the same, `add_`, `mul_` and `pow_` take such an alias (`aten::alias`), and who
 // takes x later takes the result. oneDNN's own tensors, in what was optimised before for this
 // machine, have no aliases, and no fusion takes them.

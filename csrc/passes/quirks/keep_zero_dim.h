@@ -12,8 +12,8 @@
 // its number. One that is the first becomes one of one dimension, rounded to the other's dtype, as
 // the operator would have rounded it: the fusion can take none without dimensions.
 //
-// Preserved: values, and dtypes, which the executor would change. Must run last: constant
-// propagation takes the detour away.
+// Preserved: values, and dtypes, which the executor would change. No pass that computes constants
+// in advance may run later: it would take the detour away.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

@@ -6,7 +6,8 @@
 // Here the names get functions that stay: empty ones, one for each name, for the whole process.
 // Lines and submodules stay what they are.
 //
-// Must run after: freezing. What later passes make takes it over from the nodes beside it.
+// Must run after PyTorch's freezing, and after all passes: what they make has the callstacks of the
+// nodes beside it.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

@@ -6,8 +6,8 @@
 // narrower operand cast first, as the operator does by itself, the gradient is cast back where the
 // cast is.
 //
-// Preserved: values, bit for bit. Only where both dtypes and that both have dimensions is known.
-// Must run after: answer_questions.
+// Preserved: values, bit for bit. Only where the dtypes of the result and of the narrower operand
+// are known.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

@@ -4,24 +4,16 @@
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 #include <torch/csrc/jit/passes/peephole_list_idioms.h>
 #include <torch/csrc/jit/passes/remove_mutation.h>
-#include <torch/csrc/jit/passes/tensorexpr_fuser.h>
-
-#include <algorithm>
 
 #include "analysis/traits.h"
 #include "core/graphs.h"
+#include "passes/quirks/write_activations.h"
 #include "passes/server/fuse_attention.h"
 
 namespace jit_amp {
 namespace {
 
 using namespace torch::jit;
-
-// Those that oneDNN's fusion or fuse_pointwise take, and whose functional form gives the strides of
-// what it is given.
-bool is_activation_in_place(const Node* node) {
-  return is_write(node) && *traits_in_place_or_not(node).fused;
-}
 
 // What is done in place to the scores of an attention, and what can be done to them before.
 bool changes_scores(const Node* node) {
@@ -52,29 +44,13 @@ bool is_on_scores(const Node* node, const Facts& facts) {
          fact.dtype() && DTypes::floating().has(*fact.dtype());
 }
 
-// Whether the executor observes the node's operands: what the fusions of PyTorch take
-// (torch/csrc/jit/runtime/profiling_record.cpp, codegen/onednn/register_interface.cpp).
-bool is_profiled(Node* node) {
-  return traits_of(node).is_profiled || tensorexpr::isSupported(node);
-}
-
 }  // namespace
 
-bool functionalize(std::shared_ptr<Graph>& graph, const Facts& facts, bool for_server) {
+bool functionalize(std::shared_ptr<Graph>& graph, const Facts& facts) {
   bool changed = RemoveTensorMutation(graph, [&](Node* node) {
-    if (for_server && is_on_scores(node, facts)) {
-      return true;
-    }
-    if (!is_activation_in_place(node) || !is_fresh(node->input(0))) {
-      return false;
-    }
-    const Fact fact = facts.of(node->input(0));
-    const auto& uses = node->output()->uses();
-    return fact.device == c10::DeviceType::CPU && fact.dtypes.within(DTypes::floating()) &&
-           (for_server || std::none_of(uses.begin(), uses.end(),
-                                       [](const Use& use) { return is_profiled(use.user); }));
+    return is_on_scores(node, facts) || may_be_functional(node, facts);
   });
-  if (for_server && RemoveListMutation(graph)) {
+  if (RemoveListMutation(graph)) {
     changed = true;
     PeepholeOptimizeListIdioms(graph);  // lengths
     ConstantPropagationImmutableTypes(graph);

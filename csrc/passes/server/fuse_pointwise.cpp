@@ -56,7 +56,7 @@ std::optional<Activation> activation_of(const Node* node) {
 
 // Of a linear layer. For less than that PyTorch does not call oneDNN, which would take longer to be
 // set up than the layer takes.
-constexpr int64_t kSmallWeight = 64 * 64;
+constexpr int64_t kTooSmallToFuse = 64 * 64;
 constexpr size_t kWeight = 1;
 constexpr size_t kBias = 2;
 
@@ -70,7 +70,7 @@ const at::Tensor* weight_of(const Node* node) {
   }
   const at::Tensor* weight = tensor_in(node->input(kWeight)->node());
   const at::Tensor* bias = tensor_in(node->input(kBias)->node());
-  const bool is_small = is_linear && weight && weight->numel() < kSmallWeight;
+  const bool is_small = is_linear && weight && weight->numel() < kTooSmallToFuse;
   const bool fits =
       weight && !is_small && weight->dim() == (is_linear ? 2 : 4) && weight->device().is_cpu() &&
       (is_linear || weight->suggest_memory_format() == at::MemoryFormat::ChannelsLast) &&

@@ -1,4 +1,5 @@
-// pack_weights: weights in the form that the processor at hand computes with, held once.
+// pack_weights: weights in the form that the processor at hand computes with, the large ones held
+// once.
 //
 // oneDNN copies a plain weight into a layout of its own at each call, which takes an eighth of the
 // time of a ResNet-50 and half of that of a small linear layer. Which layout is best depends on the

@@ -21,7 +21,7 @@ namespace {
 using namespace torch::jit;
 
 // A linear layer with less than that is left as it is, whatever it is given.
-constexpr int64_t kSmallWeight = 1 << 10;
+constexpr int64_t kTooSmallToWiden = 1 << 10;
 // Fewer rows take as long in a reduced dtype: all the time goes to reading the weight.
 constexpr int64_t kFewRows = 4;
 // From so many multiplications on two conversions take less than they save.
@@ -197,7 +197,7 @@ bool widen_products(Graph& graph) {
       if (const at::Tensor* tensor = tensor_in(operand->node())) {
         held.insert(tensor->scalar_type());
         is_small |= node->kind() == aten::linear && operand == node->input(1) &&
-                    tensor->numel() < kSmallWeight;
+                    tensor->numel() < kTooSmallToWiden;
       }
     }
     for (const c10::ScalarType dtype : is_small ? std::set<c10::ScalarType>() : dtypes) {

@@ -1,15 +1,14 @@
 // flatten: one graph that holds everything a call of a function would run.
 //
 // Returns a copy of the function's source graph with every call of a scripted function or method
-// inlined, except the constructors of autocast objects: their arguments are what the scopes pass
-// reads. `with` of another object becomes calls of its `__enter__` and `__exit__`, which are
-// inlined too, where autocast makes a difference to them; PyTorch's interpreter then does not know
-// that it is entered, and runs no `__exit__` where an exception leaves the block. Calls that cannot
-// be known when compiling (interfaces, Python) stay. The function and its callees are left as they
-// are.
+// inlined, except the constructors of autocast objects: their arguments are what the analysis
+// `scopes` reads. `with` of another object becomes calls of its `__enter__` and `__exit__`, which
+// are inlined too, where autocast makes a difference to them; PyTorch's interpreter then does not
+// know that it is entered, and runs no `__exit__` where an exception leaves the block. Calls that
+// cannot be known when compiling (interfaces, Python) stay. The function and its callees are left
+// as they are.
 //
-// Preserved: source ranges and call stacks, which errors show. Must run before: name_convolutions,
-// fold_constants, scopes.
+// Preserved: source ranges and call stacks, which errors show.
 #pragma once
 
 #include <torch/csrc/jit/api/function_impl.h>

@@ -8,10 +8,9 @@
 //   compiler puts a new one there, of the dtype that both promote to.
 // - `x %= y` is `remainder_`, whose result has the sign of y. The compiler's `aten::fmod` has x's.
 // - `1.0 - x` is `rsub`. The compiler adds to `-x`, which wraps around where x is of unsigned
-// integers.
+//   integers.
 // - `x.norm()` is Python's torch.norm (torch/functional.py), which takes `frobenius_norm` on XPU
-// and
-//   MPS. The compiler makes `aten::norm`, of which their autocast has other lists. Written out
+//   and MPS. The compiler makes `aten::norm`, of which their autocast has other lists. Written out
 //   where the accelerator is one of these.
 //
 // Such a node is told by the source that it came from, which torch.jit.save keeps.

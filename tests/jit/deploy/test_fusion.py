@@ -112,8 +112,8 @@ MODELS = (
 WITHOUT: dict[type[Base], tuple[str, str | torch.dtype]] = {
     MaxPool: ("write_strides", "could not set attribute to the op"),
     AveragePool: ("write_strides", "could not set attribute to the op"),
-    ReluBeforeFlatten: ("functionalize", "could not add op to the graph"),
-    ReluBeforeIndex: ("functionalize", "could not add op to the graph"),
+    ReluBeforeFlatten: ("write_activations", "could not add op to the graph"),
+    ReluBeforeIndex: ("write_activations", "could not add op to the graph"),
     TimesScale: ("keep_zero_dim", torch.float32),
     ByScale: ("keep_zero_dim", torch.float32),
     ScaleInPlace: ("keep_in_place", torch.float32),
