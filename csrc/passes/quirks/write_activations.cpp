@@ -31,9 +31,11 @@ bool may_be_functional(const Node* node, const Facts& facts) {
 
 bool write_activations(const std::shared_ptr<Graph>& graph, const Facts& facts) {
   return RemoveTensorMutation(graph, [&](Node* node) {
+    if (!may_be_functional(node, facts)) {
+      return false;
+    }
     const auto& uses = node->output()->uses();
-    return may_be_functional(node, facts) &&
-           std::none_of(uses.begin(), uses.end(),
+    return std::none_of(uses.begin(), uses.end(),
                         [](const Use& use) { return is_profiled(use.user); });
   });
 }

@@ -58,8 +58,14 @@ def test_before_a_tuple() -> None:
         ("%y : Tensor = aten::celu_(%a, %1)", "return (%y)"),
         # In place already no more.
         ("%y : Tensor = aten::relu(%a)", "return (%y)"),
+        (
+            '%m : str = prim::Constant[value="no"]()',
+            "%n : NoneType = prim::Constant()",
+            " = prim::RaiseException(%m, %n)",
+            "return (%a)",
+        ),
     ],
-    ids=["product", "negated", "dim", "input", "view", "celu", "new tensor"],
+    ids=["product", "negated", "dim", "input", "view", "celu", "new tensor", "no result"],
 )
 def test_stays(lines: tuple[str, ...]) -> None:
     unchanged("write_activations", case(*lines))
