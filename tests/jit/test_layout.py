@@ -96,6 +96,12 @@ def test_the_tables_and_the_rooms_agree() -> None:
     assert for_servers == {name for name in artefacts if room[name] == "server"}
 
 
+def test_each_pass_has_tests_of_its_own() -> None:
+    passes = {file.stem for file in FILES if file.parts[0] == "passes"}
+    tests = {file.stem for file in (Path(__file__).parent / "passes").glob("test_*.py")}
+    assert {f"test_{name}" for name in passes} <= tests
+
+
 def test_what_is_known_of_operators_stands_in_one_table() -> None:
     """No pass and no analysis has a list of operators' names: csrc/analysis/traits.inc has."""
     lists = re.compile(

@@ -43,12 +43,12 @@ Value* written(Graph& graph, const c10::IValue& value, const c10::TypePtr& type)
         ->output();
   }
   if (value.isTuple()) {
-    const auto types = type->expect<c10::TupleType>()->elements();
+    const auto tuple = type->expect<c10::TupleType>();
     const auto& elements = value.toTupleRef().elements();
-    for (size_t i = 0; i < types.size(); ++i) {
-      parts.push_back(written(graph, elements[i], types[i]));
+    for (size_t i = 0; i < elements.size(); ++i) {
+      parts.push_back(written(graph, elements[i], tuple->elements()[i]));
     }
-    return graph.insertNode(graph.createTuple(parts, type->expect<c10::TupleType>()))->output();
+    return graph.insertNode(graph.createTuple(parts, tuple->schema() ? tuple : nullptr))->output();
   }
   return graph.insertConstant(value);
 }
