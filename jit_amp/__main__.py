@@ -786,9 +786,7 @@ def _parser() -> argparse.ArgumentParser:
         made.add_argument(
             "--device", default="cpu", help="where it runs, such as cuda; cpu if not given"
         )
-        made.add_argument(
-            "--autocast", choices=[*_DTYPES], help="a scope around all of it, where it has none"
-        )
+        made.add_argument("--autocast", choices=[*_DTYPES], help="a scope around all of it")
 
     made = command("explain", run_explain, "which line runs in which precision, and why")
     made.add_argument("model", help=MODEL_HELP)

@@ -120,8 +120,11 @@ def explain(
 
 def _emulated(rows: Iterable[Row], arguments: Any) -> tuple[str, ...]:
     """The reduced dtypes that ran on a CPU which has no instructions for them."""
-    on_cpu = all(t.device.type == "cpu" for t in tree_leaves(arguments) if isinstance(t, Tensor))
-    seen = {row.precision for row in rows} if on_cpu else set()
+    if any(t.device.type != "cpu" for t in tree_leaves(arguments) if isinstance(t, Tensor)):
+        return ()
+    seen: set[str] = set()
+    for row in rows:
+        seen.update(row.operands if row.computed_in == "mixed" else [row.computed_in])
     return tuple(name for name in REDUCED if name in seen and emulates(getattr(torch, name)))
 
 

@@ -51,6 +51,8 @@ class Block:
 def blocks_of(page: str) -> list[Block]:
     found: list[Block] = []
     end = -1
+    broken = re.findall(r"^```\w* .*$", page, re.MULTILINE)
+    assert not broken, "code on the line of the language"
     for match in FENCE.finditer(page):
         language, text = match.groups()
         if language == "text" and found and not page[end : match.start()].strip():

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import jit_amp
-from jit_amp import _verdict
+from jit_amp import _explain, _verdict
 
 from ..support import AMBIENTS, assert_same, autocast_state
 
@@ -465,3 +465,24 @@ def test_a_scope_that_the_program_has_not_left_is_left() -> None:
     with pytest.raises(ValueError, match="in the middle"):
         jit_amp.explain(RaisesInAScope(), torch.ones(2))
     assert (torch.is_grad_enabled(), *autocast_state()) == before
+
+
+@pytest.mark.parametrize("emulates", [True, False])
+def test_a_dtype_that_the_processor_emulates_is_told(
+    emulates: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_explain, "emulates", lambda dtype: emulates)
+    linear, x = nn.Linear(4, 4), torch.rand(2, 4)
+    with torch.autocast("cpu", dtype=BF16):
+        report = jit_amp.explain(linear, x)
+    assert report.emulated == (("bfloat16",) if emulates else ())
+    assert ("bfloat16 is emulated on this processor" in str(report)) is emulates
+    assert not jit_amp.explain(linear, x).emulated
+
+
+def test_operands_of_two_dtypes_count_with_the_reduced_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_explain, "emulates", lambda dtype: dtype == torch.float16)
+    x, y = torch.rand(2, 4), torch.rand(2, 4, dtype=torch.float16)
+    assert jit_amp.explain(torch.add, (x, y)).emulated == ("float16",)
