@@ -54,7 +54,8 @@ def ignore_amp(
             in it runs under autocast: what ``ScriptFunction._set_ignore_amp`` does in PyTorch
             (``torch/csrc/jit/api/function_impl.h``). Only for what ``jit_amp.script`` returned.
         float32: whether its arguments in bfloat16 and float16 are cast to float32, also in tuples,
-            lists, dictionaries and data classes (in TorchScript not in a NamedTuple): what autocast
+            lists, dictionaries and data classes (in TorchScript not in data classes, nor in a list
+            or dictionary of NamedTuples): what autocast
             around the call has made of them is then no mixture of dtypes inside.
 
     Returns:

@@ -247,27 +247,29 @@ def _scripted_with(obj: Any, autocast: Any, precision: Precision, frames_up: int
         for path in [name for name, module in modules.items() if module is modules[unit]]:
             owner = functools.reduce(getattr, path.split(".") if path else [], scripted)
             if path and not lines:
-                _refuse_named_tuples(path, owner._c._get_method("forward").schema)
+                _refuse_what_is_not_cast(path, owner._c._get_method("forward").schema)
             _ignore.keep_in_float32(owner._c, lines)
     return scripted
 
 
-def _refuse_named_tuples(path: str, schema: torch._C.FunctionSchema) -> None:
-    """The casts in a program are written in TorchScript, in a source that has no such names."""
+def _refuse_what_is_not_cast(path: str, schema: torch._C.FunctionSchema) -> None:
+    """Casts in a list are written in TorchScript, in a source that has no names of classes."""
     for argument in schema.arguments[1:]:
-        if _is_named_tuple_with_tensors(argument.type):
+        if _has_named_tuples_in_a_list(argument.type):
             raise ValueError(
                 f"precision: {path} stays in float32, and its argument `{argument.name}` is a"
-                f" {argument.type}, whose tensors are not cast in TorchScript: give it a plain"
-                " tuple, or use Precision.apply"
+                f" {argument.type}, whose tensors are not cast in TorchScript: give it plain"
+                " tuples, or use Precision.apply"
             )
 
 
-def _is_named_tuple_with_tensors(kind: Any) -> bool:
+def _has_named_tuples_in_a_list(kind: Any, in_a_list: bool = False) -> bool:
+    """With tensors in them; a dictionary is as a list."""
     inside = kind.containedTypes()
-    if isinstance(kind, torch._C.TupleType) and kind.annotation_str.partition("[")[0] != "Tuple":
+    is_tuple = isinstance(kind, torch._C.TupleType)
+    if in_a_list and is_tuple and kind.annotation_str.partition("[")[0] != "Tuple":
         return any(map(_holds_tensors, inside))
-    return any(map(_is_named_tuple_with_tensors, inside))
+    return any(_has_named_tuples_in_a_list(each, in_a_list or not is_tuple) for each in inside)
 
 
 def _holds_tensors(kind: Any) -> bool:

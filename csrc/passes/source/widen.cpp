@@ -19,7 +19,7 @@ using namespace torch::jit;
 class Casts {
  public:
   // The number of the type's functions; none where no tensor is in it, or what is in it cannot be
-  // written in a signature.
+  // written in a signature: a NamedTuple in a list, an object.
   std::optional<size_t> of(const c10::TypePtr& type) {
     if (type->isSubtypeOf(*c10::TensorType::get())) {
       return add(
@@ -125,13 +125,30 @@ class Casts {
 
 // The value cast, at the insertion point; null where there is nothing to cast in its type.
 Value* widened(Value* value) {
+  Graph& graph = *value->owningGraph();
+  // A NamedTuple cannot be written in a signature: tuples are taken apart.
+  if (const auto tuple = value->type()->cast<c10::TupleType>()) {
+    Node* parts = graph.insertNode(graph.createTupleUnpack(value));
+    std::vector<Value*> made;
+    bool any = false;
+    for (Value* part : parts->outputs()) {
+      Value* wide = widened(part);
+      any |= wide != nullptr;
+      made.push_back(wide ? wide : part);
+    }
+    if (!any) {
+      parts->destroy();
+      return nullptr;
+    }
+    return graph.insertNode(graph.createTuple(made, tuple->schema() ? tuple : nullptr))->output();
+  }
   Casts casts;
   const auto number = casts.of(value->type());
   if (!number) {
     return nullptr;
   }
   const auto body = definition(casts.source(), Casts::name(*number));
-  return insertGraph(*value->owningGraph(), *body, {value}).at(0);
+  return insertGraph(graph, *body, {value}).at(0);
 }
 
 bool is_in(const Node* node, const std::vector<Lines>& lines) {

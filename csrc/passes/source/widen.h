@@ -2,8 +2,9 @@
 //
 // A function that runs with autocast off, because a Precision says so, may be called with tensors
 // in bfloat16 and float16. These are cast to float32 before anything else is done, also in tuples,
-// lists and dictionaries; a container is made anew only where something in it is cast. So does
-// jit_amp/_float32.py, `widened`, in eager.
+// lists and dictionaries; a list or dictionary is made anew only where something in it is cast. So
+// does jit_amp/_float32.py, `widened`, in eager, and there in objects and in lists of NamedTuples
+// too.
 //
 // Changes source graphs, before their calls are inlined or after.
 #pragma once

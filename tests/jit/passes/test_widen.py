@@ -3,7 +3,7 @@
 `float32` below is what jit_amp.apply makes of a scripted module that stays in float32.
 """
 
-from typing import Any, Dict, List, Optional, Tuple  # noqa: UP035  # as TorchScript's
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple  # noqa: UP035  # as TorchScript's
 
 import pytest
 import torch
@@ -13,8 +13,14 @@ import jit_amp
 from jit_amp import _float32, _ignore
 
 from ..support import assert_same
+from ..tune.test_apply import precision
 
 BF16 = torch.bfloat16
+
+
+class Pair(NamedTuple):
+    x: Tensor
+    n: int
 
 
 class OfTensor(nn.Module):
@@ -47,6 +53,11 @@ class OfNested(nn.Module):
         return x
 
 
+class OfNamed(nn.Module):
+    def forward(self, x: Tuple[Pair, int]):  # noqa: UP006
+        return x[0].x, x[0].n
+
+
 class OfNumbers(nn.Module):
     def forward(self, x: List[int]):  # noqa: UP006
         return x
@@ -68,6 +79,7 @@ def values(dtype: torch.dtype) -> list[tuple[type[nn.Module], Any]]:
         (OfDict, {"x": x, "y": y}),
         (OfTuple, (x, 2, y)),
         (OfNested, {"x": [(y, 1.0), (x, 2.0)], "y": []}),
+        (OfNamed, (Pair(x, 3), 1)),
         (OfNumbers, [1, 2]),
     ]
 
@@ -131,3 +143,25 @@ def test_a_line_alone() -> None:
             expected = module.linear(x)
         assert_same(y, expected, "the line before")
         assert_same(z, module.linear(expected.float()), "the line")
+
+
+class Inner(nn.Module):
+    def forward(self, x: List[Pair]):  # noqa: UP006
+        return x[0].x * 2
+
+
+class Outer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.other = Inner(), nn.Linear(2, 2)
+
+    def forward(self, x: Tensor):
+        return self.inner([Pair(self.other(x), 1)])
+
+
+def test_named_tuples_in_a_list_are_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"inner stays in float32, and its argument `x` is a .*Pair"
+    ):
+        jit_amp.script(Outer(), precision=precision(("inner",)))
+    jit_amp.script(Outer(), precision=precision(("other",)))

@@ -353,12 +353,15 @@ def test_what_holds_tensors_is_cast(made: Any) -> None:
     assert expected.dtype is F32
 
 
-def test_a_named_tuple_in_a_script_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match=r"dec stays in float32, and its argument `e` is a .*Named,"
-    ):
-        jit_amp.script(GivesNamed(), precision=precision(("dec",)))
-    jit_amp.script(GivesNamed(), precision=precision(("dec.a", "enc")))
+def test_a_named_tuple_in_a_script_is_cast() -> None:
+    net, x, kept = GivesNamed().eval(), torch.randn(3, 4), precision(("dec",))
+    with torch.no_grad():
+        expected = kept.apply(net)(x)
+        scripted = jit_amp.script(net, precision=kept)
+        for _ in range(3):
+            assert_same(scripted(x), expected, "scripted")
+        frozen = jit_amp.freeze(scripted, optimize_numerics=False)
+        assert_same(frozen(x), expected, "frozen")
 
 
 def test_what_is_cast_is_the_same_object_where_nothing_is() -> None:
