@@ -25,6 +25,7 @@ from .compose import Composed, compose
 from .doors import CARRIES, MAKES, Door, PyTorch, doors
 from .features import FEATURES
 from .plan import Item
+from .planted import PLANTED
 from .undone import FAULTS, ROOT, Fault
 
 MODULES = 10  # of each two doors
@@ -291,7 +292,16 @@ def test_a_refusal_is_right_only_where_a_feature_says_so() -> None:
     assert check(other, Door("exact")).kind.startswith("refused")
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_each_room_has_a_mutation() -> None:
+    """The folders of csrc, and those of its passes by their own names."""
+    csrc = ROOT / "csrc"
+    rooms = {f"{path.relative_to(csrc)}" for path in csrc.rglob("*") if any(path.glob("*.h"))}
+    assert {each.name.partition(":")[0] for each in PLANTED} == {
+        room.removeprefix("passes/") for room in rooms
+    }
+
+
+@pytest.mark.parametrize("fault", [*FAULTS, *PLANTED], ids=lambda fault: fault.name)
 def test_a_fault_can_be_put_back(fault: Fault) -> None:
     installed = Path(jit_amp.__file__).parents[1]  # which need not be the checkout
     for edit in fault.edits:

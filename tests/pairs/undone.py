@@ -588,6 +588,24 @@ def shown(fault: Fault, seed: int, most: int) -> str:
     )
 
 
+def tried(chosen: list[Fault], seed: int = 0, most: int = 0) -> int:
+    """Plants each, and prints how it was found; 1 where one was not."""
+    missed = 0
+    try:
+        for number, fault in enumerate(chosen, 1):
+            start = time.monotonic()
+            with undone(fault):
+                if any(edit.file.startswith("csrc") for edit in fault.edits):
+                    build()
+                line = shown(fault, seed, most)
+            missed += line == "not found"
+            took = time.monotonic() - start
+            print(f"[{number}/{len(chosen)}] {fault.name}: {line} ({took:.0f} s)", flush=True)
+    finally:
+        build()
+    return 1 if missed else 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m pairs.undone", description=__doc__)
     parser.add_argument("names", nargs="*", help="beginnings of faults' names; else all")
@@ -600,20 +618,7 @@ def main() -> int:
         print(json.dumps(search(fault, options.seed, options.most)))
         return 0
     chosen = [f for f in FAULTS if not options.names or f.name.startswith(tuple(options.names))]
-    missed = 0
-    try:
-        for number, fault in enumerate(chosen, 1):
-            start = time.monotonic()
-            with undone(fault):
-                if any(edit.file.startswith("csrc") for edit in fault.edits):
-                    build()
-                line = shown(fault, options.seed, options.most)
-            missed += line == "not found"
-            took = time.monotonic() - start
-            print(f"[{number}/{len(chosen)}] {fault.name}: {line} ({took:.0f} s)", flush=True)
-    finally:
-        build()
-    return 1 if missed else 0
+    return tried(chosen, options.seed, options.most)
 
 
 if __name__ == "__main__":
