@@ -174,7 +174,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m pairs.planted", description=__doc__)
     parser.add_argument("names", nargs="*", help="beginnings of their names; else all")
     names = tuple(parser.parse_args().names)
-    return tried([each for each in PLANTED if not names or each.name.startswith(names)])
+    chosen = [each for each in PLANTED if not names or each.name.startswith(names)]
+    return tried(chosen, strict=True)
 
 
 if __name__ == "__main__":

@@ -545,12 +545,13 @@ def undone(fault: Fault) -> Iterator[None]:
             path.write_text(text)
 
 
-def build() -> None:
-    """The extension, with what is changed of it. What is not used any more is no error."""
+def build(strict: bool) -> None:
+    """The extension, with what is changed of it. Unless it is strict, what is not used any more is
+    no error, and all of it is compiled anew when that changes."""
     done = subprocess.run(
         ["bash", "-c", ". scripts/env && build .venv . --inplace"],
         cwd=ROOT,
-        env={**os.environ, "JIT_AMP_CHECKS": ""},
+        env={**os.environ, "JIT_AMP_CHECKS": "1" if strict else ""},
         capture_output=True,
         text=True,
     )
@@ -588,7 +589,7 @@ def shown(fault: Fault, seed: int, most: int) -> str:
     )
 
 
-def tried(chosen: list[Fault], seed: int = 0, most: int = 0) -> int:
+def tried(chosen: list[Fault], seed: int = 0, most: int = 0, strict: bool = False) -> int:
     """Plants each, and prints how it was found; 1 where one was not."""
     missed = 0
     try:
@@ -596,13 +597,13 @@ def tried(chosen: list[Fault], seed: int = 0, most: int = 0) -> int:
             start = time.monotonic()
             with undone(fault):
                 if any(edit.file.startswith("csrc") for edit in fault.edits):
-                    build()
+                    build(strict)
                 line = shown(fault, seed, most)
             missed += line == "not found"
             took = time.monotonic() - start
             print(f"[{number}/{len(chosen)}] {fault.name}: {line} ({took:.0f} s)", flush=True)
     finally:
-        build()
+        build(strict)
     return 1 if missed else 0
 
 
