@@ -77,6 +77,22 @@ def test_operators(call: str, known: str) -> None:
     knows(f"  %y : Tensor = {call}", f"{kind} {known}")
 
 
+@pytest.mark.parametrize(
+    ("of", "known"), [("%b", "BFloat16"), ("%d", "Double"), ("%i", "Long"), ("%u", "any")]
+)
+def test_to_the_dtype_of_another(of: str, known: str) -> None:
+    knows(
+        f"""
+        %t : int = prim::dtype({of})
+        %y : Tensor = aten::to(%f, %t, %no, %no, %none)
+        """,
+        f"""
+        prim::dtype plain
+        aten::to {known} cpu some
+        """,
+    )
+
+
 def test_number_makes_integers_floating() -> None:
     """Of which dtype, the process's default decides."""
     knows(
