@@ -86,7 +86,7 @@ PLANTED = [
             Edit(
                 "csrc/passes/freeze/fold_weights.cpp",
                 "constant_as<bool>(node->input(kTraining)) != false",
-                "false",
+                "constant_as<bool>(node->input(kTraining)) == std::nullopt",
             ),
         ),
         test=PASSES + "test_fold_weights.py",
