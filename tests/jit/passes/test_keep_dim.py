@@ -87,3 +87,39 @@ def test_through_convolutions() -> None:
     graph = check("keep_dim", text.replace("%n ", again, 1), torch.ones(1, 1, 3, 3))
     run = torch._C._create_function_from_graph("case", graph)
     assert [run(torch.ones(1, 4, 4)) for _ in range(3)] == [3, 3, 3]
+
+
+BRANCH = """
+  %y : Tensor = prim::If(%c)
+    block0():
+      %a : Tensor = aten::conv2d(%x, %w, %none, %one, %one, %one, %1)
+      -> (%a)
+    block1():
+      -> (%x)"""
+ELEMENT = """
+  %a : Tensor = aten::conv2d(%x, %w, %none, %one, %one, %one, %1)
+  %list : Tensor[] = prim::ListConstruct(%a)
+  %y : Tensor = aten::__getitem__(%list, %0)"""
+
+
+@pytest.mark.parametrize("made", [BRANCH, ELEMENT], ids=["branch", "element"])
+def test_what_may_be_a_convolutions_is_asked_for_its_sizes(made: str) -> None:
+    """Which one it is, a pass that comes later may find out."""
+    text = f"""
+graph(%x : Tensor, %c : bool):
+  %w : {TENSOR}
+  %none : NoneType = prim::Constant()
+  %0 : int = prim::Constant[value=0]()
+  %1 : int = prim::Constant[value=1]()
+  %one : int[] = prim::Constant[value=[1, 1]]()
+  # CHECK: [[SIZES:%[0-9]+]] : int[] = aten::size(%
+  # CHECK-NEXT: [[LEN:%[0-9]+]] : int = aten::len([[SIZES]])
+  # CHECK: return ([[LEN]]){made}
+  %n : int = aten::dim(%y)
+  return (%n)
+"""
+    run = torch._C._create_function_from_graph(
+        "case", check("keep_dim", text, torch.ones(1, 1, 3, 3))
+    )
+    for _ in range(3):
+        assert run(torch.ones(1, 4, 4), True) == 3
