@@ -141,7 +141,7 @@ PLANTED = [
             Edit(
                 "csrc/passes/server/channels_last.cpp",
                 "        (may_alias ? views_ : copies_)[i].push_back(use);",
-                "        copies_[i].push_back(use);",
+                "        (may_alias ? copies_ : copies_)[i].push_back(use);",
             ),
         ),
         test=PASSES + "test_channels_last.py",
