@@ -54,9 +54,9 @@ def ignore_amp(
             in it runs under autocast: what ``ScriptFunction._set_ignore_amp`` does in PyTorch
             (``torch/csrc/jit/api/function_impl.h``). Only for what ``jit_amp.script`` returned.
         float32: whether its arguments in bfloat16 and float16 are cast to float32, also in tuples,
-            lists, dictionaries and data classes (in TorchScript not in data classes, nor in a list
-            or dictionary of NamedTuples): what autocast
-            around the call has made of them is then no mixture of dtypes inside.
+            lists, dictionaries and data classes (in TorchScript not in data classes, nor in a
+            NamedTuple that is in a list, a dictionary or an Optional): what autocast around the
+            call has made of them is then no mixture of dtypes inside.
 
     Returns:
         Callable | nn.Module | ScriptFunction: ``fn``; for a Python function, a function to use in

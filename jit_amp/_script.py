@@ -264,7 +264,7 @@ def _refuse_what_is_not_cast(path: str, schema: torch._C.FunctionSchema) -> None
 
 
 def _has_named_tuples_in_a_list(kind: Any, in_a_list: bool = False) -> bool:
-    """With tensors in them; a dictionary is as a list."""
+    """With tensors in them; a dictionary and an Optional are as a list."""
     inside = kind.containedTypes()
     is_tuple = isinstance(kind, torch._C.TupleType)
     if in_a_list and is_tuple and kind.annotation_str.partition("[")[0] != "Tuple":

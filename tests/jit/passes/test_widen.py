@@ -1,6 +1,6 @@
 """widen: what stays in float32 is given float32, as jit_amp/_float32.py gives it in eager.
 
-`float32` below is what jit_amp.apply makes of a scripted module that stays in float32.
+`float32` below is a module as `script(precision=...)` has one that stays in float32.
 """
 
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple  # noqa: UP035  # as TorchScript's
@@ -150,6 +150,11 @@ class Inner(nn.Module):
         return x[0].x * 2
 
 
+class InnerOfOptional(nn.Module):
+    def forward(self, x: Optional[Pair] = None):  # noqa: UP045
+        return torch.ones(2) if x is None else x.x * 2
+
+
 class Outer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -159,9 +164,19 @@ class Outer(nn.Module):
         return self.inner([Pair(self.other(x), 1)])
 
 
-def test_named_tuples_in_a_list_are_refused() -> None:
+class OuterOfOptional(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.other = InnerOfOptional(), nn.Linear(2, 2)
+
+    def forward(self, x: Tensor):
+        return self.inner(Pair(self.other(x), 1))
+
+
+@pytest.mark.parametrize("make", [Outer, OuterOfOptional])
+def test_named_tuples_in_a_list_are_refused(make: type[nn.Module]) -> None:
     with pytest.raises(
         ValueError, match=r"inner stays in float32, and its argument `x` is a .*Pair"
     ):
-        jit_amp.script(Outer(), precision=precision(("inner",)))
-    jit_amp.script(Outer(), precision=precision(("other",)))
+        jit_amp.script(make(), precision=precision(("inner",)))
+    jit_amp.script(make(), precision=precision(("other",)))
