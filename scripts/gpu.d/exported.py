@@ -1,0 +1,134 @@
+"""Models on a GPU, exported: the program beside eager, bit for bit, and compiled by AOTInductor.
+
+Each model is exported in float16 and in bfloat16, called with the example and with twice as many
+rows, saved, and loaded. What AOTInductor makes of it may round less: it is compared with eager by
+how far each is from the model in float32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+import models
+import speed
+import torch
+import turns
+from torch import Tensor, nn
+
+import jit_amp
+
+DTYPES = torch.float16, torch.bfloat16
+
+
+class Cells(nn.Module):
+    """A loop over cells, a GRU in both directions, and attention by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.gru = nn.LSTMCell(32, 32), nn.GRU(32, 16, bidirectional=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h, c = self.cell(x[:, 0])
+        for i in range(1, 5):
+            h, c = self.cell(x[:, i], (h, c))
+        y, _ = self.gru(x)
+        scores = torch.matmul(y, x.transpose(-2, -1)) * 0.2
+        return torch.matmul(torch.softmax(scores, -1), y) + h[:, None]
+
+
+CASES = {**speed.CASES, "cells": speed.Case(Cells, (4, 8, 32))}
+
+
+def error(ours: Tensor, wide: Tensor) -> float:
+    return float((ours.double() - wide.double()).abs().max() / wide.abs().max())
+
+
+def told(run: Any, expected: Tensor, given: Tensor) -> str:
+    for _ in range(3):
+        actual = run(given)
+        if (actual.dtype, actual.shape) != (expected.dtype, expected.shape):
+            return f"is {actual.dtype}, {tuple(actual.shape)}; eager {expected.dtype}"
+        if not torch.equal(actual, expected):
+            return f"differs by {error(actual, expected):.1e} of the largest"
+    return "right"
+
+
+def exported(net: nn.Module, x: Tensor) -> dict[str, str]:
+    expected, twice = net(x), torch.cat([x, x.flip(0)])
+    if not torch.equal(net(x), expected):
+        return {"eager": "not steady"}
+    try:
+        program = jit_amp.export(net, (x,))
+    except Exception as reason:
+        return {"export": f"fails: {str(reason).strip().splitlines()[0][:200]}"}
+    found = {"example": told(program.module(), expected, x)}
+    try:
+        found["twice the rows"] = told(program.module(), net(twice), twice)
+    except Exception as reason:
+        found["twice the rows"] = f"fails: {str(reason).strip().splitlines()[0][:200]}"
+    with tempfile.TemporaryDirectory() as folder:
+        torch.export.save(program, f"{folder}/model.pt2")
+        found["loaded"] = told(torch.export.load(f"{folder}/model.pt2").module(), expected, x)
+    return found
+
+
+def compiled(net: nn.Module, x: Tensor, rounds: int) -> str:
+    """A package of AOTInductor: how far it is from float32, and how long it takes, beside eager."""
+    program = jit_amp.export(net, (x,), dynamic_shapes={})
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/model.pt2"
+        torch._inductor.aoti_compile_and_package(program, package_path=path)
+        package = torch._inductor.aoti_load_package(path)
+    runs = {"eager": net, "package": package}
+    wide = net.model(x)
+    ours, eagers = (error(run(x), wide) for run in (package, net))
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    with turns.alone():
+        for name in turns.order(runs, rounds):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for _ in range(5):
+                runs[name](x)
+            torch.cuda.synchronize()
+            seconds[name].append(time.perf_counter() - start)
+    ratio = statistics.median(seconds["eager"]) / statistics.median(seconds["package"])
+    verdict = "right" if ours <= 1.5 * eagers + 1e-3 else "differs"
+    return f"{verdict}: {ours:.1e} from float32, eager {eagers:.1e}; {ratio:.2f} times as fast"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", required=True, choices=CASES)
+    parser.add_argument("--package", action="store_true", help="compile it, too")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    case, wrong = CASES[given.model], 0
+    for dtype in DTYPES:
+        torch.manual_seed(0)
+        net = models.Autocast(case.model(), "cuda", dtype).eval().cuda()
+        x = case.made(case.shape).cuda()
+        with torch.no_grad():
+            found = exported(net, x)
+            if given.package and dtype == torch.float16:
+                try:
+                    found["AOTInductor"] = compiled(net, x, 9)
+                except Exception as reason:
+                    found["AOTInductor"] = f"fails: {str(reason).strip().splitlines()[0][:200]}"
+        wrong += any(
+            "differs" in text or text.startswith(("fails", "is")) for text in found.values()
+        )
+        print(f"{given.model}, {dtype}: {found}", flush=True)
+    sys.exit(1 if wrong else 0)
+
+
+main()
