@@ -83,6 +83,7 @@ class Interpreter:
         self.found = found or {}
         self.asks_small = False
         self.records_gradients = False
+        self.has_cudnn = torch.backends.cudnn.enabled  # torch.export switches it off to look on
         self._graphs = [graph]  # nodes belong to their graph, and do not keep it
         self._last: Step | None = None
         self._begin(())
@@ -579,6 +580,13 @@ class Interpreter:
         def run(*_: Any) -> bool:
             self.records_gradients |= decides and torch.is_grad_enabled()
             return torch.is_grad_enabled()
+
+        return run
+
+    def _aten_cudnn_is_acceptable(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        def run(_: Frame, x: Tensor) -> bool:
+            with torch.backends.cudnn.flags(enabled=self.has_cudnn):
+                return torch.cudnn_is_acceptable(x)
 
         return run
 

@@ -68,7 +68,8 @@ bool is_repeatable(Graph& graph) {
            node->kind() == prim::SetAttr || node->kind() == prim::CallMethod ||
            node->kind() == prim::Print || node->kind() == ops::scoped_effect ||
            node->kind() == aten::warn || node->isNondeterministic() || varies(node) ||
-           is_write(node) || updates_statistics(node);
+           is_write(node) || updates_statistics(node) ||
+           (node->hasAttribute(attr::Subgraph) && !is_repeatable(*node->g(attr::Subgraph)));
   });
 }
 

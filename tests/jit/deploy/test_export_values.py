@@ -209,3 +209,18 @@ class ANumber(Net):
 def test_a_number_that_a_branch_gives_is_refused() -> None:
     with pytest.raises(jit_amp.AutocastError, match=r"JA50\d\]"):
         jit_amp.export(ANumber().eval(), (torch.ones(3, 4),))
+
+
+class AsksForCudnn(nn.Module):
+    def forward(self, x: Tensor):
+        return x * 2 if torch.cudnn_is_acceptable(x) else x
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_whether_cudnn_is_on_is_the_callers(enabled: bool, monkeypatch: Any) -> None:
+    """torch.export switches it off while it looks on. (No machine with a GPU is needed to see it.)"""
+    scripted, x = jit_amp.script(AsksForCudnn()), torch.rand(3)
+    monkeypatch.setattr(torch, "cudnn_is_acceptable", lambda _: torch.backends.cudnn.enabled)
+    with torch.backends.cudnn.flags(enabled=enabled):
+        program = jit_amp.export(scripted, (x,))
+    assert torch.equal(program.module()(x), x * 2 if enabled else x)
