@@ -218,7 +218,7 @@ class AsksForCudnn(nn.Module):
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_whether_cudnn_is_on_is_the_callers(enabled: bool, monkeypatch: Any) -> None:
-    """torch.export switches it off while it looks on. (No machine with a GPU is needed to see it.)"""
+    """torch.export switches it off while it looks on."""
     scripted, x = jit_amp.script(AsksForCudnn()), torch.rand(3)
     monkeypatch.setattr(torch, "cudnn_is_acceptable", lambda _: torch.backends.cudnn.enabled)
     with torch.backends.cudnn.flags(enabled=enabled):
