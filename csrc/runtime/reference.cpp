@@ -23,6 +23,12 @@ bool varies(const Node* node) {
          node->kind() == aten::linalg_lstsq;
 }
 
+// Nothing is known of what it does.
+bool is_of_a_library(const Node* node) {
+  const c10::Symbol kind = node->kind();
+  return !kind.is_aten() && !kind.is_prim() && kind.ns() != ops::scoped.ns();
+}
+
 bool is_same(const at::Tensor& a, const at::Tensor& b) {
   if (a.defined() != b.defined()) {
     return false;
@@ -64,7 +70,7 @@ bool is_same(const c10::IValue& a, const c10::IValue& b) {
 bool is_repeatable(Graph& graph) {
   const auto nodes = all_nodes(graph);
   return std::none_of(nodes.begin(), nodes.end(), [](const Node* node) {
-    return node->kind() == prim::PythonOp || node->kind() == prim::fork ||
+    return is_of_a_library(node) || node->kind() == prim::PythonOp || node->kind() == prim::fork ||
            node->kind() == prim::SetAttr || node->kind() == prim::CallMethod ||
            node->kind() == prim::Print || node->kind() == ops::scoped_effect ||
            node->kind() == aten::warn || node->isNondeterministic() || varies(node) ||

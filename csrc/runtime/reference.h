@@ -3,7 +3,8 @@
 // The flat graph with its scopes entered as it runs (passes/lowering/enter_scopes.h) is eager by
 // construction: PyTorch's own autocast does what it does. With JIT_AMP_VERIFY=1, as in all tests, a
 // lowered graph is run beside it once, on a call's own arguments, and has to give the same, bit for
-// bit. Only what can be run twice is: no writes, no random numbers, no Python, nothing printed.
+// bit. Only what can be run twice is: no writes, no random numbers, no Python, nothing printed, no
+// operators of libraries, of which nothing is known.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

@@ -23,20 +23,18 @@ def writes(x: Tensor):
     return y
 
 
-@torch.library.custom_op(
-    "jit_amp_tests::noise", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,)
-)
+@torch.library.custom_op("jit_amp_tests::noise", mutates_args=())
 def noise(x: Tensor) -> Tensor:
     return torch.rand_like(x)
 
 
-def draws_under_the_dispatcher(x: Tensor):
-    """What autocast does to it is unknown: it runs in a node that holds a graph."""
+def draws_by_an_operator_of_a_library(x: Tensor):
+    """It runs in a node that holds a graph: what autocast does to it is unknown."""
     with torch.autocast("cpu", dtype=torch.bfloat16):
         return torch.ops.jit_amp_tests.noise(x) + x @ x
 
 
-@pytest.mark.parametrize("drawing", [draws, draws_under_the_dispatcher])
+@pytest.mark.parametrize("drawing", [draws, draws_by_an_operator_of_a_library])
 def test_random_numbers_are_drawn_once(drawing: Callable[[Tensor], Tensor]) -> None:
     x = torch.rand(3, 3)
     torch.manual_seed(0)
