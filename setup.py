@@ -21,6 +21,9 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).resolve().parent
 MSVC = sys.platform == "win32"
 GROUPED, GROUP_LINES = {"core", "analysis", "passes"}, 600
+# scripts/env sets JIT_AMP_FILES to "small", where one source changes and all is compiled again; a
+# number is that of large files.
+SMALL_FILES = os.environ.get("JIT_AMP_FILES") == "small"
 STEP = re.compile(r"(\[\d+/\d+\]) .*? [-/]c [^ ]*[/\\](?:csrc|groups)[/\\]([^ ]+) ")
 
 
@@ -81,6 +84,46 @@ def flags() -> tuple[list[str], list[str]]:
     return compiler, []
 
 
+def lines_of(source: str) -> int:
+    return len((ROOT / source).read_text(encoding="utf-8").splitlines())
+
+
+def in_small_files(sources: list[str]) -> dict[str, list[str]]:
+    """Neighbours of one folder, up to a number of lines; others alone."""
+    groups: dict[str, list[str]] = {}
+    name, lines = "", 0
+    for source in sources:
+        path, count = Path(source), lines_of(source)
+        if path.parts[1] not in GROUPED or count > GROUP_LINES:
+            groups[source] = [source]
+            continue
+        lines += count
+        folder_name = "_".join(path.parts[1:-1])  # passes_freeze
+        if not name.startswith(f"{folder_name}_from_") or lines > GROUP_LINES:
+            name, lines = f"{folder_name}_from_{path.name}", count
+        groups.setdefault(name, []).append(source)
+    return groups
+
+
+def in_large_files(sources: list[str]) -> dict[str, list[str]]:
+    """Two or four parts of one sequence, which take about as long as each other.
+
+    Names in unnamed namespaces have to differ in all of csrc for it. Who has compiled two parts has
+    tried what is in four. More would take more memory, two or three GiB each.
+    """
+    processors = os.cpu_count() or 1
+    number = 4 if int(os.environ.get("JIT_AMP_FILES") or processors) >= 4 else 2
+    ordered = sorted(sources, key=lambda source: (Path(source).parts[1] not in GROUPED, source))
+    costs = [lines_of(each) * (1 if Path(each).parts[1] in GROUPED else 3) for each in ordered]
+    groups: dict[str, list[str]] = {}
+    before = 0
+    for source, cost in zip(ordered, costs, strict=True):
+        part = (before + cost // 2) * number // sum(costs)
+        groups.setdefault(f"part_{part + 1}_of_{number}.cpp", []).append(source)
+        before += cost
+    return groups
+
+
 def is_gcc(command: list[str]) -> bool:
     compiler = next(part for part in command if part != "ccache")
     told = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
@@ -111,10 +154,10 @@ def progress() -> Iterator[None]:
             with os.fdopen(read, errors="replace") as lines, os.fdopen(out, "w") as to:
                 for line in lines:
                     step = STEP.match(line)
-                    print(f"  {step[1]} {step[2]}" if step else line, end="", file=to)
-                    print(end="\n" if step else "", file=to, flush=True)
-                    if terminal and step:
-                        print(f"\r\033[K  {step[1]} {step[2]} ", end="", file=terminal, flush=True)
+                    told = f"  {step[1]} {step[2]}" if step else line.rstrip("\n")
+                    print(told, file=to, flush=True)
+                    if terminal and told.startswith("  "):
+                        print(f"\r\033[K{told} ", end="", file=terminal, flush=True)
                 if terminal:
                     print(end="\r\033[K", file=terminal, flush=True)
 
@@ -148,6 +191,8 @@ class Build(build_ext if missing else cpp_extension.BuildExtension):  # type: ig
         given += [f"{''.join(system[-1:])}{folder}" for folder in ext.include_dirs] + system[:-1]
         ext.include_dirs = []
         with progress():
+            if not SMALL_FILES:
+                print(f"  compiling {len(ext.sources)} parts, a minute or two", flush=True)
             given += self.precompiled(given)
             super().build_extension(ext)
         made_for = Path(self.get_ext_fullpath(ext.name)).with_name("_torch.txt")
@@ -158,25 +203,15 @@ class Build(build_ext if missing else cpp_extension.BuildExtension):  # type: ig
         shutil.copy(Path(self.build_lib) / "jit_amp/_torch.txt", ROOT / "jit_amp/_torch.txt")
 
     def grouped(self, sources: list[str]) -> list[str]:
-        """Puts small files of one folder together, and gives what is to be compiled.
+        """What is compiled: files that include the sources.
 
-        Half of the time that g++ takes for a small file goes to templates of PyTorch's headers.
+        Most of the time goes to PyTorch's headers and their templates. So a few large files are
+        made fastest, as many as there are processors. Where one source changes and all is made
+        again, small files of neighbours are faster, with the headers compiled once for all.
         """
+        groups = in_small_files(sources) if SMALL_FILES else in_large_files(sources)
         folder = Path(self.build_temp).resolve() / "groups"
         folder.mkdir(parents=True, exist_ok=True)
-        groups: dict[str, list[str]] = {}
-        name, lines = "", 0
-        for source in sources:
-            path = Path(source)
-            count = len((ROOT / path).read_text(encoding="utf-8").splitlines())
-            if path.parts[1] not in GROUPED or count > GROUP_LINES:
-                groups[source] = [source]
-                continue
-            lines += count
-            folder_name = "_".join(path.parts[1:-1])  # passes_export
-            if not name.startswith(f"{folder_name}_from_") or lines > GROUP_LINES:
-                name, lines = f"{folder_name}_from_{path.name}", count
-            groups.setdefault(name, []).append(source)
         made = []
         for name, members in groups.items():
             inside = (Path(each).relative_to("csrc").as_posix() for each in members)
@@ -190,10 +225,10 @@ class Build(build_ext if missing else cpp_extension.BuildExtension):  # type: ig
     def precompiled(self, flags: list[str]) -> list[str]:
         """Compiles csrc/precompiled.h with g++, if that is not done, and gives the flags to use it.
 
-        It takes as long as three files, and each of thirty takes half as long with it. The compiler
-        ignores one that other flags made, and says so. Other compilers do without.
+        It takes as long as three files, and each of thirty small ones takes half as long with it.
+        The compiler ignores one that other flags made, and says so. Other compilers do without.
         """
-        if MSVC or not is_gcc(self.compiler.compiler_so):
+        if not SMALL_FILES or MSVC or not is_gcc(self.compiler.compiler_so):
             return []
         source, folder = (
             ROOT / "csrc/precompiled.h",

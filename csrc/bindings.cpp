@@ -52,9 +52,10 @@ auto warning_in_python(const Work& work) {
 }
 
 // device_type, dtype, enabled, cache_enabled: as torch.autocast takes them.
-using Scope = std::tuple<std::string, std::optional<at::ScalarType>, bool, std::optional<bool>>;
+using PythonScope =
+    std::tuple<std::string, std::optional<at::ScalarType>, bool, std::optional<bool>>;
 
-std::vector<jit_amp::Around> around(const std::vector<Scope>& scopes) {
+std::vector<jit_amp::Around> around(const std::vector<PythonScope>& scopes) {
   std::vector<jit_amp::Around> result;
   for (const auto& [device_type, dtype, enabled, cache_enabled] : scopes) {
     result.push_back({device_type,
@@ -270,24 +271,24 @@ void bind_scripting(py::module_& m) {
 
 // Scopes around whole functions, and functions that leave scopes out.
 void bind_wrapping(py::module_& m) {
-  m.def("wrap_method",
-        [](const c10::ClassTypePtr& type, const std::string& name,
-           const std::shared_ptr<torch::jit::Graph>& pattern, const std::vector<Scope>& scopes) {
-          auto* method = type->findMethod(name);
-          auto& function = torch::jit::toGraphFunction(method ? *method : *type->findHook(name));
-          function.ensure_defined();
-          jit_amp::wrap(*function.graph(), *pattern, around(scopes));
-        });
+  m.def("wrap_method", [](const c10::ClassTypePtr& type, const std::string& name,
+                          const std::shared_ptr<torch::jit::Graph>& pattern,
+                          const std::vector<PythonScope>& scopes) {
+    auto* method = type->findMethod(name);
+    auto& function = torch::jit::toGraphFunction(method ? *method : *type->findHook(name));
+    function.ensure_defined();
+    jit_amp::wrap(*function.graph(), *pattern, around(scopes));
+  });
   m.def("wrapped_function", [](const StrongFunctionPtr& function,
                                const std::shared_ptr<torch::jit::Graph>& pattern,
-                               const std::vector<Scope>& scopes) {
+                               const std::vector<PythonScope>& scopes) {
     auto copy = jit_amp::copied(function);
     jit_amp::wrap(*torch::jit::toGraphFunction(*copy.function_).graph(), *pattern, around(scopes));
     return copy;
   });
   m.def("wrapped_forward",
         [](const Module& module, const std::shared_ptr<torch::jit::Graph>& pattern,
-           const std::vector<Scope>& scopes) {
+           const std::vector<PythonScope>& scopes) {
           Module copy = jit_amp::own_copy(module);
           auto& function = torch::jit::toGraphFunction(copy.get_method("forward").function());
           jit_amp::wrap(*function.graph(), *pattern, around(scopes));
@@ -400,19 +401,19 @@ void bind_tracing(py::module_& m) {
       .def(py::init<>())
       .def("stop", &jit_amp::Recording::stop)
       .def("check", &jit_amp::Recording::check);
-  m.def("record_enter", [](const Scope& scope, bool dtype_given, const std::string& file,
+  m.def("record_enter", [](const PythonScope& scope, bool dtype_given, const std::string& file,
                            size_t line, const std::string& text) {
     auto recorded = around({scope})[0];
     recorded.where = torch::jit::SourceRange(std::make_shared<torch::jit::Source>(text, file, line),
                                              0, text.size());
     return jit_amp::record_enter(recorded, dtype_given);
   });
-  m.def("record_exit", [](int64_t scope, const Scope& before) {
+  m.def("record_exit", [](int64_t scope, const PythonScope& before) {
     jit_amp::record_exit(scope, around({before})[0]);
   });
   m.def("restore_function",
         [](const StrongFunctionPtr& function, const std::shared_ptr<torch::jit::Graph>& pattern,
-           const std::vector<Scope>& scopes) {
+           const std::vector<PythonScope>& scopes) {
           const auto graph = torch::jit::toGraphFunction(*function.function_).graph();
           jit_amp::restore(graph, *pattern);
           jit_amp::write_numbers(*graph);  // the trace may be saved
@@ -420,7 +421,7 @@ void bind_tracing(py::module_& m) {
         });
   m.def("restore_module",
         [](const Module& module, const std::shared_ptr<torch::jit::Graph>& pattern,
-           const std::vector<std::string>& methods, const std::vector<Scope>& scopes) {
+           const std::vector<std::string>& methods, const std::vector<PythonScope>& scopes) {
           for (const GraphFunction* function : jit_amp::functions_of(module)) {
             jit_amp::restore(function->graph(), *pattern);
             jit_amp::write_numbers(*function->graph());

@@ -38,7 +38,7 @@ std::optional<c10::DeviceType> accelerator_in(const State& state) {
 }
 
 // The sources of definitions, and where each holds. The first that does and has the operator is it.
-struct Source {
+struct DefinitionSource {
   const char* text;
   bool (*holds)(const c10::FunctionSchema& op, const State& state);
 };
@@ -62,7 +62,7 @@ bool on_cuda_or_xpu(const c10::FunctionSchema& op, const State& state) {
           (!state.active(at::kCPU) || policy_of(op, at::kCPU) == Policy::untouched));
 }
 
-constexpr Source kSources[]{
+constexpr DefinitionSource kSources[]{
     {kLossComposites, on_any_device},
     {kMathComposites, on_any_device},
     {kMathCompositesOnCpu, on_cpu_alone},
@@ -146,7 +146,7 @@ std::optional<Defined> defined(const c10::FunctionSchema& op, const State& state
   }
   const std::string name = name_of_definition(op);
   const std::string known = preamble(state);
-  for (const Source& source : kSources) {
+  for (const DefinitionSource& source : kSources) {
     const std::string text = known + written_for(*accelerator, source.text);
     if (has_definition(text, name) && source.holds(op, state)) {
       return Defined{text, name};

@@ -8,26 +8,18 @@
 #include "analysis/hidden_calls.h"
 #include "analysis/modules.h"
 #include "core/graphs.h"
+#include "core/private_members.h"
 
 namespace jit_amp {
 
 using namespace torch::jit;
 
-namespace {
-
-// PyTorch keeps all classes and types of one process in a list that it shows to nobody. An explicit
-// instantiation may name private members.
+// PyTorch keeps all classes and types of one process in a list that it shows to nobody.
 struct Classes {
   using Member = std::vector<c10::NamedTypePtr> CompilationUnit::*;
   friend Member open(Classes);
 };
-template <typename Tag, typename Tag::Member member>
-struct Opened {
-  friend typename Tag::Member open(Tag) { return member; }
-};
 template struct Opened<Classes, &CompilationUnit::classes_>;
-
-}  // namespace
 
 bool HasScopes::operator()(GraphFunction& function) {
   const auto [known, is_new] = functions_.emplace(&function, false);

@@ -84,8 +84,8 @@ std::optional<NodePlan> planned(Node* node, const State& state, const State& ent
   return std::nullopt;
 }
 
-void collect(Block* block, const Scopes& scopes, const State& entry, Product product,
-             DeviceType accelerator, std::vector<NodePlan>& plans) {
+void collect_plans(Block* block, const Scopes& scopes, const State& entry, Product product,
+                   DeviceType accelerator, std::vector<NodePlan>& plans) {
   for (Node* node : block->nodes()) {
     const auto found = scopes.state.find(node);
     if (found == scopes.state.end()) {
@@ -98,10 +98,10 @@ void collect(Block* block, const Scopes& scopes, const State& entry, Product pro
       }
     }
     for (Block* inner : node->blocks()) {
-      collect(inner, scopes, entry, product, accelerator, plans);
+      collect_plans(inner, scopes, entry, product, accelerator, plans);
     }
     if (node->kind() == prim::fork) {
-      collect(node->g(attr::Subgraph)->block(), scopes, entry, product, accelerator, plans);
+      collect_plans(node->g(attr::Subgraph)->block(), scopes, entry, product, accelerator, plans);
     }
   }
 }
@@ -158,7 +158,8 @@ bool asks_whether_enabled(const Node* node) {
 std::vector<NodePlan> plan_of(Graph& graph, const Scopes& scopes, const State& entry,
                               Product product) {
   std::vector<NodePlan> plans;
-  collect(graph.block(), scopes, entry, product, accelerator_of(scopes, entry, product), plans);
+  collect_plans(graph.block(), scopes, entry, product, accelerator_of(scopes, entry, product),
+                plans);
   return plans;
 }
 

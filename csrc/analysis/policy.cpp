@@ -271,20 +271,20 @@ std::vector<std::pair<std::string, Policy>> policy_table(c10::DeviceType device)
 
 namespace {
 // In the order of Policy.
-constexpr const char* kNames[]{"opaque",  "untouched",      "lower",
-                               "fp32",    "fp32_opt_dtype", "fp32_append_dtype",
-                               "promote", "promote_inside", "banned"};
-static_assert(std::size(kNames) == static_cast<size_t>(Policy::banned) + 1);
+constexpr const char* kPolicies[]{"opaque",  "untouched",      "lower",
+                                  "fp32",    "fp32_opt_dtype", "fp32_append_dtype",
+                                  "promote", "promote_inside", "banned"};
+static_assert(std::size(kPolicies) == static_cast<size_t>(Policy::banned) + 1);
 }  // namespace
 
-const char* name_of(Policy policy) { return kNames[static_cast<size_t>(policy)]; }
+const char* name_of(Policy policy) { return kPolicies[static_cast<size_t>(policy)]; }
 
 Policy policy_named(const std::string& name) {
-  const auto* found = std::find(std::begin(kNames), std::end(kNames), name);
-  if (found == std::end(kNames)) {
+  const auto* found = std::find(std::begin(kPolicies), std::end(kPolicies), name);
+  if (found == std::end(kPolicies)) {
     throw std::invalid_argument("jit_amp: no policy is called '" + name + "'");
   }
-  return static_cast<Policy>(found - std::begin(kNames));
+  return static_cast<Policy>(found - std::begin(kPolicies));
 }
 
 }  // namespace jit_amp

@@ -7,7 +7,7 @@
 namespace jit_amp {
 namespace {
 
-struct Scope {
+struct EnteredScope {
   std::unique_ptr<AutocastGuard> entered;
   c10::DeviceType device;
   bool other_dtype;  // than that of the scope around
@@ -15,8 +15,8 @@ struct Scope {
 
 thread_local bool cache_at_first = true;  // as the innermost graph that enters scopes found it
 
-std::vector<Scope>& entered() {
-  static thread_local std::vector<Scope> scopes;
+std::vector<EnteredScope>& entered() {
+  static thread_local std::vector<EnteredScope> scopes;
   return scopes;
 }
 
@@ -87,7 +87,7 @@ void enter_scope(const AutocastSetting& setting, std::optional<bool> cache_enabl
 
 void exit_scope() {
   TORCH_CHECK(!entered().empty(), "jit_amp: a scope is left in a thread that has not entered it");
-  const Scope& scope = entered().back();
+  const EnteredScope& scope = entered().back();
   const c10::DeviceType device = scope.device;
   if (scope.other_dtype) {
     at::autocast::clear_cache();

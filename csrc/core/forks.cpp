@@ -78,7 +78,7 @@ void in_child() {
   }
 }
 
-const int registered = pthread_atfork(before_fork, release_all, in_child);
+const int at_forks = pthread_atfork(before_fork, release_all, in_child);
 #endif
 
 }  // namespace

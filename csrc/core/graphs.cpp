@@ -31,7 +31,7 @@ CompilationUnit& unit(const std::string& source) {
 // jit_amp/_explain.py reads it: "<jit_amp cast>" is a cast that is decided about at run time.
 std::string file_of(const std::string& name) { return "<jit_amp " + name + ">"; }
 
-void mark(Graph& graph, const std::string& source, const std::string& name) {
+void set_source(Graph& graph, const std::string& source, const std::string& name) {
   const auto shown = std::make_shared<Source>(source, file_of(name), 1);
   for (Node* node : all_nodes(graph)) {
     const SourceRange range = node->sourceRange();
@@ -39,14 +39,14 @@ void mark(Graph& graph, const std::string& source, const std::string& name) {
   }
 }
 
-void collect(Block* block, std::vector<Node*>& nodes) {
+void collect_nodes(Block* block, std::vector<Node*>& nodes) {
   for (Node* node : block->nodes()) {
     nodes.push_back(node);
     for (Block* inner : node->blocks()) {
-      collect(inner, nodes);
+      collect_nodes(inner, nodes);
     }
     if (node->kind() == prim::fork) {
-      collect(node->g(attr::Subgraph)->block(), nodes);
+      collect_nodes(node->g(attr::Subgraph)->block(), nodes);
     }
   }
 }
@@ -63,7 +63,7 @@ std::string text_of(const Graph& graph) {
 
 std::vector<Node*> all_nodes(Graph& graph) {
   std::vector<Node*> nodes;
-  collect(graph.block(), nodes);
+  collect_nodes(graph.block(), nodes);
   return nodes;
 }
 
@@ -177,14 +177,14 @@ void replace_contents(Graph& graph, Graph& from) {
 
 std::shared_ptr<Graph> source_graph(const std::string& source, const std::string& name) {
   auto graph = toGraphFunction(unit(source).get_function(name)).graph()->copy();
-  mark(*graph, source, name);
+  set_source(*graph, source, name);
   return graph;
 }
 
 std::shared_ptr<Graph> definition(const std::string& source, const std::string& name) {
   auto graph = source_graph(source, name);
   Inline(*graph);
-  mark(*graph, source, name);
+  set_source(*graph, source, name);
   return graph;
 }
 

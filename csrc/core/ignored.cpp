@@ -13,7 +13,7 @@ namespace {
 using namespace torch::jit;
 using Object = c10::ivalue::Object;
 
-struct Function {
+struct IgnoredFunction {
   std::weak_ptr<Graph> graph;
   Ignoring how;
 };
@@ -28,7 +28,7 @@ struct Method {
 // By address, with what tells that the address is still the same object's.
 struct Ignored {
   Lock lock;
-  std::map<const Graph*, Function> functions;
+  std::map<const Graph*, IgnoredFunction> functions;
   std::map<const Object*, std::map<std::string, Method>> methods;
   uint64_t count = 0;
   std::atomic<uint64_t> version{0};
@@ -40,7 +40,7 @@ Ignored& all() {
 }
 
 void put(const std::shared_ptr<Graph>& function, const Ignoring& how) {
-  all().functions.insert_or_assign(function.get(), Function{function, how});
+  all().functions.insert_or_assign(function.get(), IgnoredFunction{function, how});
 }
 
 // The address may have been that of a module that is gone: not while its weak pointer is here.

@@ -9,7 +9,7 @@ namespace {
 using namespace torch::jit;
 
 // Returns whether there was anything to mark.
-bool mark(Value* value, Node* before) {
+bool mark_value(Value* value, Node* before) {
   // Autocast objects are for scopes to see.
   if (is_plain(value->type()) || is_autocast_class(value->type()) || !value->hasUses()) {
     return false;
@@ -28,10 +28,10 @@ bool mark_loops(Graph& graph) {
   bool changed = false;
   for (Node* loop : all_nodes(graph, prim::Loop)) {
     for (Value* input : loop->blocks()[0]->inputs()) {
-      changed |= mark(input, loop->blocks()[0]->nodes().front());
+      changed |= mark_value(input, loop->blocks()[0]->nodes().front());
     }
     for (Value* result : loop->outputs()) {
-      changed |= mark(result, loop->next());
+      changed |= mark_value(result, loop->next());
     }
   }
   return changed;

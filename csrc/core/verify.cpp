@@ -17,8 +17,8 @@ bool is_of_dialect(const Node* node) {
   return node->kind().ns().toUnqualString() == std::string("jit_amp");
 }
 
-constexpr const char* kNames[] = {"source",    "inlined", "flat",      "lowered", "runnable",
-                                  "freezable", "decided", "legalized", "stock"};
+constexpr const char* kPhases[] = {"source",    "inlined", "flat",      "lowered", "runnable",
+                                   "freezable", "decided", "legalized", "stock"};
 
 // PyTorch's own checks take time with the square of the number of nodes.
 constexpr size_t kFew = 200;
@@ -86,14 +86,14 @@ void verify_loop(const Node* loop, Phase phase, const std::string& pass) {
 
 }  // namespace
 
-const char* name_of(Phase phase) { return kNames[static_cast<size_t>(phase)]; }
+const char* name_of(Phase phase) { return kPhases[static_cast<size_t>(phase)]; }
 
 Phase phase_named(const std::string& name) {
-  const auto* found = std::find(std::begin(kNames), std::end(kNames), name);
-  if (found == std::end(kNames)) {
+  const auto* found = std::find(std::begin(kPhases), std::end(kPhases), name);
+  if (found == std::end(kPhases)) {
     throw std::invalid_argument("jit_amp: no phase is called '" + name + "'");
   }
-  return static_cast<Phase>(found - std::begin(kNames));
+  return static_cast<Phase>(found - std::begin(kPhases));
 }
 
 bool has_marked_loops(Phase phase) {

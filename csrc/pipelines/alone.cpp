@@ -40,7 +40,7 @@ std::vector<AbstractValue> inputs_by_type(const Graph& graph) {
   return inputs;
 }
 
-const Pass& find(const std::string& wanted) {
+const Pass& pass_named(const std::string& wanted) {
   const size_t colon = wanted.find(':');
   const std::string name = wanted.substr(0, colon);
   int row = colon == std::string::npos ? 1 : std::stoi(wanted.substr(colon + 1));
@@ -96,7 +96,7 @@ void print(std::ostream& out, const AbstractValue& known) {
 }  // namespace
 
 bool run_alone(const std::string& name, Context& context) {
-  const Pass& pass = find(name);
+  const Pass& pass = pass_named(name);
   if (pass.needs == Phase::source) {
     throw std::invalid_argument("jit_amp: `" + name + "` takes a function, not a graph");
   }

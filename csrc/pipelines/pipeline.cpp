@@ -16,13 +16,13 @@ namespace {
 
 using namespace torch::jit;
 
-struct Times {
+struct Spent {
   Lock lock;
   std::map<std::string, std::pair<int64_t, double>> of;
 };
 
-Times& times() {
-  static auto& all = *new Times;  // outlives TorchScript's own statics
+Spent& spent() {
+  static auto& all = *new Spent;  // outlives TorchScript's own statics
   return all;
 }
 
@@ -59,8 +59,8 @@ void run_pass(const Pass& pass, Context& context) {
   context.facts_hold &= !changed;
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   {
-    const std::lock_guard lock(times().lock);
-    auto& [count, total] = times().of[pass.name];
+    const std::lock_guard lock(spent().lock);
+    auto& [count, total] = spent().of[pass.name];
     ++count;
     total += seconds.count();
   }
@@ -113,8 +113,8 @@ void run_pipeline(const std::vector<Pass>& pipeline, Context& context) {
 }
 
 std::map<std::string, std::pair<int64_t, double>> pass_times() {
-  const std::lock_guard lock(times().lock);
-  return times().of;
+  const std::lock_guard lock(spent().lock);
+  return spent().of;
 }
 
 }  // namespace jit_amp

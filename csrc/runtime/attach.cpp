@@ -16,20 +16,16 @@
 #include "core/error.h"
 #include "core/graphs.h"
 #include "core/ignored.h"
+#include "core/private_members.h"
 #include "runtime/program.h"
 
 namespace jit_amp {
-namespace {
 
 using namespace torch::jit;
 
 // PyTorch keeps a graph and an executor of a function for each ambient state, by its
 // SpecializationKey: off, CPU, CUDA, both. They are private, and there is no other way to say what
-// runs under one of these states alone. An explicit instantiation may name private members.
-template <typename Tag, typename Tag::Member member>
-struct Opened {
-  friend typename Tag::Member open(Tag) { return member; }
-};
+// runs under one of these states alone.
 struct Executors {
   using Member = std::array<std::optional<GraphExecutor>, 4> GraphFunction::*;
   friend Member open(Executors);
@@ -45,8 +41,6 @@ struct CompileMutex {
 template struct Opened<Executors, &GraphFunction::executors_>;
 template struct Opened<OptimizedGraphs, &GraphFunction::optimized_graphs_>;
 template struct Opened<CompileMutex, &GraphFunction::compile_mutex>;
-
-}  // namespace
 
 // An executor that is there is never replaced, and no reference to one is kept: GraphFunction hands
 // out references to them, so a thread may be in one at any time, with no lock held. What is not

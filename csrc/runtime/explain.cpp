@@ -161,7 +161,7 @@ Operation make_end(const Node* node) {
   return [=](Stack& stack) { SessionGuard::session()->end(id, taken(stack, inputs)); };
 }
 
-const RegisterOperators registered({
+const RegisterOperators in_explanations({
     Operator(ops::explain_begin, make_begin, c10::AliasAnalysisKind::CONSERVATIVE),
     Operator(ops::explain_end, make_end, c10::AliasAnalysisKind::CONSERVATIVE),
 });
@@ -203,7 +203,7 @@ std::vector<Tensor> tensors_in(const Stack& values) {
 
 // The module that a run works on: what it writes stays there. Parameters are shared where nothing
 // in the graph writes.
-ObjectPtr copy_of(const ObjectPtr& module, Copies& copies, bool writes) {
+ObjectPtr copied_module(const ObjectPtr& module, Copies& copies, bool writes) {
   if (!module) {
     return nullptr;
   }
@@ -263,7 +263,7 @@ Explained explain(GraphFunction& function, const ObjectPtr& module, const std::v
   Times times(nodes.size());
   for (size_t i = 0; i < runs.size() && code; ++i) {
     Session with(&explained.operators, &called, i == 0, at);
-    const Stack results = run(*code, copy_of(module, copies, writes), runs[i], with);
+    const Stack results = run(*code, copied_module(module, copies, writes), runs[i], with);
     copies = Copies();
     if (i == 0 && at.gradients) {
       with.note_gradients(tensors_in(results));

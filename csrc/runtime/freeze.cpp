@@ -191,8 +191,8 @@ void forget(AbstractValue& known, const std::string& path) {
   }
 }
 
-Decided decided(const Module& module, const std::vector<std::string>& preserved_attrs,
-                const std::vector<Stack>& examples, FreezeOptions options) {
+Decided decide(const Module& module, const std::vector<std::string>& preserved_attrs,
+               const std::vector<Stack>& examples, FreezeOptions options) {
   Module copy = freezable(own_copy(module));
   copy_ignored(module, copy);
   const std::vector<Kept> kept = kept_methods(copy, preserved_attrs);
@@ -254,7 +254,7 @@ Module freeze(const Module& module, const std::vector<std::string>& preserved_at
               const std::vector<Stack>& examples, FreezeOptions options) {
   const NoAutocastGuard ambient;  // constants are folded here: as outside any autocast
   const Turn turn;
-  Decided made = decided(module, preserved_attrs, examples, options);
+  Decided made = decide(module, preserved_attrs, examples, options);
   std::vector<std::shared_ptr<Graph>> graphs;
   for (Context& context : made.methods) {
     refusing_unfit_graphs([&] { run_pipeline(legalizing(), context); });
@@ -268,7 +268,7 @@ Module freeze(const Module& module, const std::vector<std::string>& preserved_at
 std::shared_ptr<Graph> known_graph(const Module& module, const std::vector<Stack>& examples) {
   const NoAutocastGuard ambient;
   const Turn turn;
-  const Decided made = decided(module, {}, examples, FreezeOptions());
+  const Decided made = decide(module, {}, examples, FreezeOptions());
   const Context& forward = made.methods.at(0);
   return annotated(forward.graph, forward.facts);
 }

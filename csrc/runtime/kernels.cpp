@@ -181,7 +181,7 @@ Operation make_completed(const Node* node) {
   };
 }
 
-const torch::jit::RegisterOperators operators({
+const torch::jit::RegisterOperators kernel_operators({
     Operator(
         "jit_amp::ambient_dtype(str device) -> int",
         [](Stack& stack) {

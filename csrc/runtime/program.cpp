@@ -150,16 +150,16 @@ void run_program(Stack& stack) {
 }
 
 // A graph with a program in it cannot be written: PyTorch pickles its constants, and comes here.
-const auto registered = torch::class_<Program>("jit_amp", "Program")
-                            .def_pickle(
-                                [](const c10::intrusive_ptr<Program>&) -> std::string {
-                                  throw diagnostic(Diagnostic::not_frozen, nullptr);
-                                },
-                                [](const std::string&) -> c10::intrusive_ptr<Program> {
-                                  throw diagnostic(Diagnostic::not_frozen, nullptr);
-                                });
-const RegisterOperators operators({Operator("jit_amp::program(...) -> ...", run_program,
-                                            c10::AliasAnalysisKind::CONSERVATIVE)});
+const auto program_class = torch::class_<Program>("jit_amp", "Program")
+                               .def_pickle(
+                                   [](const c10::intrusive_ptr<Program>&) -> std::string {
+                                     throw diagnostic(Diagnostic::not_frozen, nullptr);
+                                   },
+                                   [](const std::string&) -> c10::intrusive_ptr<Program> {
+                                     throw diagnostic(Diagnostic::not_frozen, nullptr);
+                                   });
+const RegisterOperators program_operators({Operator("jit_amp::program(...) -> ...", run_program,
+                                                    c10::AliasAnalysisKind::CONSERVATIVE)});
 
 }  // namespace
 

@@ -34,7 +34,7 @@ struct Running {
            std::find(switched_off.begin(), switched_off.end(), true) != switched_off.end();
   }
 };
-thread_local std::vector<Running> running;
+thread_local std::vector<Running> running_now;
 
 bool is_tracing() {
   return tracer::isTracing() && !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Tracer);
@@ -105,11 +105,11 @@ void expect(const Around& scope) {
 }
 
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
-  if (running.empty() && function.operator_name() && astray.empty() && is_tracing() &&
+  if (running_now.empty() && function.operator_name() && astray.empty() && is_tracing() &&
       !(state_now() == expected)) {
     astray = function.name();
   }
-  if (running.empty() && is_tracing()) {
+  if (running_now.empty() && is_tracing()) {
     // A scope switches it on for itself: a cast that it hands out again would be no operator.
     at::autocast::set_autocast_cache_enabled(false);
   }
@@ -120,12 +120,12 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
       now.given.push_back(!argument.isNone());
     }
   }
-  if (!running.empty() && running.back().is_operator) {
+  if (!running_now.empty() && running_now.back().is_operator) {
     for (size_t i = 0; i < kDeviceCount; ++i) {
-      running.back().switched_off[i] |= running.back().autocast[i] && !now.autocast[i];
+      running_now.back().switched_off[i] |= running_now.back().autocast[i] && !now.autocast[i];
     }
   }
-  running.push_back(now);
+  running_now.push_back(now);
   return nullptr;
 }
 
@@ -242,31 +242,31 @@ void look_at_kernel(const Running& done, c10::Symbol kind, const c10::OperatorNa
 }
 
 void end(const at::RecordFunction& function, at::ObserverContext*) {
-  const Running done = running.back();
-  running.pop_back();
+  const Running done = running_now.back();
+  running_now.pop_back();
   if (!done.before || !is_tracing() ||
       done.before->owningBlock() != trace().insertPoint()->owningBlock()) {
     return;
   }
   Node* const last = trace().insertPoint()->prev();
   if (last != done.before && last->kind() == aten::_convolution &&
-      std::string_view(function.name()) == "aten::convolution" && running.empty()) {
+      std::string_view(function.name()) == "aten::convolution" && running_now.empty()) {
     last->s_(ops::instead_of, function.name());
   }
   if (done.has_kernel()) {
     look_at_kernel(done, c10::Symbol::fromQualString(function.name()), *function.operator_name());
   }
-  if (!running.empty() && running.back().is_operator &&
+  if (!running_now.empty() && running_now.back().is_operator &&
       std::string_view(function.name()) == "aten::to") {
     Node* node = trace().insertPoint()->prev();
-    if (node->kind() == aten::to && is_switched_off(running.back().autocast, done.autocast)) {
+    if (node->kind() == aten::to && is_switched_off(running_now.back().autocast, done.autocast)) {
       node->i_(ops::of_autocast, ops::of_the_operator);
     }
   }
 }
 
 // The scopes that are open where a trace runs as it is.
-thread_local std::map<int64_t, std::unique_ptr<AutocastGuard>> open;
+thread_local std::map<int64_t, std::unique_ptr<AutocastGuard>> open_scopes;
 
 Operation make_enter(const Node* node) {
   const AutocastSetting setting{c10::Device(node->s(ops::device_type)).type(),
@@ -274,18 +274,18 @@ Operation make_enter(const Node* node) {
                                 static_cast<c10::ScalarType>(node->i(ops::dtype))};
   const int64_t scope = node->i(ops::scope);
   return [=](Stack&) {
-    open.erase(scope);
-    open[scope] =
+    open_scopes.erase(scope);
+    open_scopes[scope] =
         std::make_unique<AutocastGuard>(std::vector<AutocastSetting>{setting}, std::nullopt);
   };
 }
 
 Operation make_exit(const Node* node) {
   const int64_t scope = node->i(ops::scope);
-  return [=](Stack&) { open.erase(scope); };
+  return [=](Stack&) { open_scopes.erase(scope); };
 }
 
-const RegisterOperators operators({
+const RegisterOperators recorded_operators({
     Operator(ops::enter, make_enter, c10::AliasAnalysisKind::CONSERVATIVE),
     Operator(ops::exit, make_exit, c10::AliasAnalysisKind::CONSERVATIVE),
 });
@@ -306,9 +306,9 @@ void Recording::stop() {
   }
   at::removeCallback(*handle_);
   handle_.reset();
-  running.clear();
-  while (!open.empty()) {  // what an error left
-    open.erase(std::prev(open.end()));
+  running_now.clear();
+  while (!open_scopes.empty()) {  // what an error left
+    open_scopes.erase(std::prev(open_scopes.end()));
   }
 }
 

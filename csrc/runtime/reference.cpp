@@ -29,7 +29,7 @@ bool is_of_a_library(const Node* node) {
   return !kind.is_aten() && !kind.is_prim() && kind.ns() != ops::scoped.ns();
 }
 
-bool is_same(const at::Tensor& a, const at::Tensor& b) {
+bool is_bit_for_bit(const at::Tensor& a, const at::Tensor& b) {
   if (a.defined() != b.defined()) {
     return false;
   }
@@ -46,15 +46,15 @@ bool is_same(const at::Tensor& a, const at::Tensor& b) {
   return a.sizes() == b.sizes() && a.allclose(b, /*rtol=*/0, /*atol=*/0, /*equal_nan=*/true);
 }
 
-bool is_same(const c10::IValue& a, const c10::IValue& b) {
+bool is_bit_for_bit(const c10::IValue& a, const c10::IValue& b) {
   const auto all = [](const auto& as, const auto& bs) {
     return as.size() == bs.size() &&
            std::equal(as.begin(), as.end(), bs.begin(), [](const auto& x, const auto& y) {
-             return is_same(c10::IValue(x), c10::IValue(y));
+             return is_bit_for_bit(c10::IValue(x), c10::IValue(y));
            });
   };
   if (a.isTensor() && b.isTensor()) {
-    return is_same(a.toTensor(), b.toTensor());
+    return is_bit_for_bit(a.toTensor(), b.toTensor());
   }
   if (a.isTuple() && b.isTuple()) {
     return all(a.toTupleRef().elements().vec(), b.toTupleRef().elements().vec());
@@ -82,7 +82,7 @@ bool is_repeatable(Graph& graph) {
 void check_same(const std::vector<c10::IValue>& lowered, const std::vector<c10::IValue>& reference,
                 const std::string& name) {
   for (size_t i = 0; i < lowered.size(); ++i) {
-    if (!is_same(lowered[i], reference[i])) {
+    if (!is_bit_for_bit(lowered[i], reference[i])) {
       const auto text = [](const c10::IValue& value) {
         return value.isTensor() && value.toTensor().defined()
                    ? c10::str(value.toTensor().toString(), " ", value.toTensor())

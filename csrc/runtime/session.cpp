@@ -50,7 +50,7 @@ std::vector<int64_t> sizes_of(const Tensor& t) {
   return t.defined() && !t.is_nested() ? t.sizes().vec() : std::vector<int64_t>();
 }
 
-Tensor widened(const Tensor& t) {
+Tensor in_float64(const Tensor& t) {
   return t.defined() ? t.is_floating_point() ? t.to(at::kDouble, false, /*copy=*/true) : t.clone()
                      : t;
 }
@@ -208,7 +208,7 @@ Tensor Session::shadow_of(const Tensor& t) {
   // Integers may be written by what is not run again: they are taken as they are.
   if (!kept.defined() || shadow.sizes() != t.sizes() || !t.is_floating_point()) {
     kept = t;
-    shadow = widened(t);
+    shadow = in_float64(t);
   }
   return shadow;
 }
@@ -244,7 +244,7 @@ void Session::begin(size_t id, std::vector<c10::IValue> inputs) {
     wide_.clear();
     shadows_.clear();
     for (const auto& value : operands_) {
-      wide_.push_back(with_tensors(value, widened));
+      wide_.push_back(with_tensors(value, in_float64));
       shadows_.push_back(with_tensors(value, [&](const Tensor& t) { return shadow_of(t); }));
     }
   }

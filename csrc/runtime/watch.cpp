@@ -14,9 +14,6 @@
 #include "core/types.h"
 
 namespace jit_amp {
-namespace {
-
-using at::Tensor;
 
 // An operator, looked up once.
 struct KnownOperator {
@@ -25,6 +22,10 @@ struct KnownOperator {
   bool is_shown = false;  // it gives a tensor, or writes to one
   bool writes = false;
 };
+
+namespace {
+
+using at::Tensor;
 
 bool gives_tensor(const c10::FunctionSchema& schema) {
   const auto& results = schema.returns();

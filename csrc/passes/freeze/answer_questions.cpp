@@ -13,7 +13,7 @@ namespace {
 using namespace torch::jit;
 
 // `x is None`, `x is not None`, `query is key`.
-std::optional<c10::IValue> is_same(const Node* node, const Facts& facts) {
+std::optional<c10::IValue> asks_the_same(const Node* node, const Facts& facts) {
   if (node->kind() != aten::__is__ && node->kind() != aten::__isnot__) {
     return std::nullopt;
   }
@@ -32,7 +32,7 @@ std::optional<c10::IValue> is_same(const Node* node, const Facts& facts) {
 
 std::optional<c10::IValue> known_result(const Node* node, const Facts& facts) {
   static const auto kType = c10::Symbol::prim("type");
-  if (const auto known = is_same(node, facts)) {
+  if (const auto known = asks_the_same(node, facts)) {
     return known;
   }
   if (node->inputs().size() != 1) {

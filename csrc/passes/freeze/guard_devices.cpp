@@ -18,18 +18,18 @@ constexpr size_t kSmall = 4096;  // bytes
 // Per device the constant that a check looks at; null if one has to be made.
 using Probes = std::map<c10::DeviceType, Node*>;
 
-void collect(const AbstractValue& value, Probes& probes) {
+void collect_probes(const AbstractValue& value, Probes& probes) {
   const Fact& fact = value.fact;
   if (value.kind == AbstractValue::tensor && fact.device && fact.dims == Dims::some &&
       fact.dtypes.within(DTypes::floating())) {
     probes.emplace(*fact.device, nullptr);
   }
   for (const AbstractValue& part : value.parts) {
-    collect(part, probes);
+    collect_probes(part, probes);
   }
 }
 
-void collect(Node* constant, const Block* at, Probes& probes) {
+void collect_probes(Node* constant, const Block* at, Probes& probes) {
   const at::Tensor* tensor = tensor_in(constant);
   if (!tensor || !tensor->is_floating_point() || tensor->dim() == 0) {
     return;
@@ -45,9 +45,9 @@ void collect(Node* constant, const Block* at, Probes& probes) {
 
 bool guard_devices(Graph& graph, const AbstractValue& self) {
   Probes probes;
-  collect(self, probes);
+  collect_probes(self, probes);
   for (Node* node : all_nodes(graph, prim::Constant)) {
-    collect(node, graph.block(), probes);
+    collect_probes(node, graph.block(), probes);
   }
   if (probes.size() > 1) {
     probes.erase(c10::DeviceType::CPU);

@@ -14,14 +14,14 @@ namespace {
 using namespace torch::jit;
 
 // Whether the node may be left out, or run in another place: it does nothing but make its results.
-bool is_pure(const Node* node) {
+bool computes_alone(const Node* node) {
   return node->blocks().empty() && !node->hasSideEffects() && !node->isNondeterministic() &&
          !may_write(node);
 }
 
-bool is_pure(const Block* block) {
+bool computes_alone(const Block* block) {
   return std::all_of(block->nodes().begin(), block->nodes().end(),
-                     [](const Node* node) { return is_pure(node); });
+                     [](const Node* node) { return computes_alone(node); });
 }
 
 bool is_same_constant(const Value* one, const Value* other) {
@@ -30,7 +30,7 @@ bool is_same_constant(const Value* one, const Value* other) {
 }
 
 // Whether two values, of the two sides, are the same.
-bool is_same(const Value* one, const Value* other, const Node* choice) {
+bool is_same_value(const Value* one, const Value* other, const Node* choice) {
   const Node *a = one->node(), *b = other->node();
   if (one == other || is_same_constant(one, other)) {
     return true;
@@ -46,7 +46,7 @@ bool is_same(const Value* one, const Value* other, const Node* choice) {
     return false;
   }
   for (size_t i = 0; i < a->inputs().size(); ++i) {
-    if (!is_same(a->input(i), b->input(i), choice)) {
+    if (!is_same_value(a->input(i), b->input(i), choice)) {
       return false;
     }
   }
@@ -55,9 +55,9 @@ bool is_same(const Value* one, const Value* other, const Node* choice) {
 
 bool has_same_sides(const Node* choice) {
   const Block *one = choice->blocks()[0], *other = choice->blocks()[1];
-  bool is_equal = is_pure(one) && is_pure(other);
+  bool is_equal = computes_alone(one) && computes_alone(other);
   for (size_t i = 0; is_equal && i < choice->outputs().size(); ++i) {
-    is_equal = is_same(one->outputs()[i], other->outputs()[i], choice);
+    is_equal = is_same_value(one->outputs()[i], other->outputs()[i], choice);
   }
   return is_equal;
 }

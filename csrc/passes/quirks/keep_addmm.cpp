@@ -9,7 +9,7 @@ namespace {
 
 using namespace torch::jit;
 
-bool is_one(const Value* value) {
+bool holds_one(const Value* value) {
   const auto constant = toIValue(value);
   return constant && constant->isScalar() && constant->toScalar().equal(1);
 }
@@ -20,8 +20,8 @@ bool keep_addmm(Graph& graph) {
   constexpr size_t kBeta = 3;  // of aten::addmm, before alpha
   bool changed = false;
   for (Node* node : all_nodes(graph, aten::addmm)) {
-    if (node->inputs().size() != kBeta + 2 || !is_one(node->input(kBeta)) ||
-        !is_one(node->input(kBeta + 1))) {
+    if (node->inputs().size() != kBeta + 2 || !holds_one(node->input(kBeta)) ||
+        !holds_one(node->input(kBeta + 1))) {
       continue;
     }
     Graph* owner = node->owningGraph();

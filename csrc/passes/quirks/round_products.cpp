@@ -23,7 +23,7 @@ bool may_round(const Value* number) {
          static_cast<double>(static_cast<c10::Half>(static_cast<float>(value))) != value;
 }
 
-bool is_product(const Node* node) {
+bool may_round_product(const Node* node) {
   if (node->kind() != aten::mul_ && node->kind() != Symbol::aten("multiply_")) {
     return false;
   }
@@ -63,7 +63,7 @@ void round(Node* node) {
 bool round_products(Graph& graph) {
   bool changed = false;
   for (Node* node : all_nodes(graph)) {
-    if (is_product(node)) {
+    if (may_round_product(node)) {
       round(node);
       changed = true;
     }

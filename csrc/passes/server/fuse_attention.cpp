@@ -513,7 +513,7 @@ struct Call {
   }
 };
 
-std::string text_of(double number) {
+std::string number_text(double number) {
   std::ostringstream text;
   text.precision(17);
   text << number;
@@ -539,7 +539,7 @@ void write_steps(const Attention& found, Call& call) {
       }
     } else if (step.kind == Step::add) {
       const std::string name = turned(call.take("Tensor", step.operand));
-      const std::string factor = text_of(step.factor);
+      const std::string factor = number_text(step.factor);
       call.line("        fits = fits and is_usable(" + name + ")");
       call.line(has_mask ? "        mask = mask.to(6) + " + name + ".to(6) * " + factor
                          : "        mask = term(" + name + ", " + factor + ", q)");
@@ -551,7 +551,7 @@ void write_steps(const Attention& found, Call& call) {
                          : "        mask = excluding(" + name + ", q)");
       has_mask = true;
       if (!std::isinf(step.fill)) {
-        const std::string fill = text_of(step.fill);
+        const std::string fill = number_text(step.fill);
         call.line("        fill = " + (has_fill ? "max(fill, " + fill + ")" : fill));
         has_fill = true;
       }
@@ -585,9 +585,9 @@ Call call_of(const Attention& found, Value* emulated) {
   return call;
 }
 
-class Fuser {
+class AttentionFuser {
  public:
-  explicit Fuser(const std::shared_ptr<Graph>& graph) : graph_(*graph), aliases_(graph) {}
+  explicit AttentionFuser(const std::shared_ptr<Graph>& graph) : graph_(*graph), aliases_(graph) {}
 
   // Whether nothing that the operator reads is written to after the program has read it.
   bool can_move(const Attention& found) {
@@ -700,7 +700,7 @@ bool fuse_attention(const std::shared_ptr<Graph>& graph, const Facts& facts) {
   if (found.empty()) {
     return false;
   }
-  Fuser fuser(graph);
+  AttentionFuser fuser(graph);
   bool changed = false;
   for (const Attention& attention : found) {
     if (fuser.can_move(attention)) {

@@ -57,8 +57,8 @@ std::optional<Activation> activation_of(const Node* node) {
 // Of a linear layer. For less than that PyTorch does not call oneDNN, which would take longer to be
 // set up than the layer takes.
 constexpr int64_t kTooSmallToFuse = 64 * 64;
-constexpr size_t kWeight = 1;
-constexpr size_t kBias = 2;
+constexpr size_t kWeightAt = 1;
+constexpr size_t kBiasAt = 2;
 
 // The weight of a layer that can be fused. Fused convolutions give channels last where the weight
 // is packed: they are those that do so anyway.
@@ -68,15 +68,15 @@ const at::Tensor* weight_of(const Node* node) {
       (node->kind() != aten::conv2d || node->input(4)->type()->kind() != c10::TypeKind::ListType)) {
     return nullptr;  // padding="same"
   }
-  const at::Tensor* weight = tensor_in(node->input(kWeight)->node());
-  const at::Tensor* bias = tensor_in(node->input(kBias)->node());
+  const at::Tensor* weight = tensor_in(node->input(kWeightAt)->node());
+  const at::Tensor* bias = tensor_in(node->input(kBiasAt)->node());
   const bool is_small = is_linear && weight && weight->numel() < kTooSmallToFuse;
   const bool fits =
       weight && !is_small && weight->dim() == (is_linear ? 2 : 4) && weight->device().is_cpu() &&
       (is_linear || weight->suggest_memory_format() == at::MemoryFormat::ChannelsLast) &&
       weight->layout() == at::kStrided && weight->numel() &&
       question_about(weight->scalar_type()) &&
-      (bias ? bias->scalar_type() == weight->scalar_type() : node->input(kBias)->mustBeNone());
+      (bias ? bias->scalar_type() == weight->scalar_type() : node->input(kBiasAt)->mustBeNone());
   return fits ? weight : nullptr;
 }
 
@@ -169,9 +169,9 @@ Fusion fusion_of(Node* layer, const at::Tensor& weight) {
   return fusion;
 }
 
-class Fuser {
+class PointwiseFuser {
  public:
-  explicit Fuser(Graph& graph) : graph_(graph) {}
+  explicit PointwiseFuser(Graph& graph) : graph_(graph) {}
 
   void fuse(const Fusion& fusion, const at::Tensor& weight) {
     Node* layer = fusion.layer;
@@ -280,7 +280,8 @@ class Fuser {
     }
     const auto type = c10::OptionalType::create(c10::NumberType::get());
     Value* list = graph_.insertNode(graph_.createList(type, scalars))->output();
-    std::vector<NamedValue> arguments{layer->input(0), layer->input(kWeight), layer->input(kBias)};
+    std::vector<NamedValue> arguments{layer->input(0), layer->input(kWeightAt),
+                                      layer->input(kBiasAt)};
     const auto add = [&](std::initializer_list<NamedValue> more) {
       arguments.insert(arguments.end(), more);
     };
@@ -318,7 +319,7 @@ bool fuse_pointwise(Graph& graph) {
     const bool is_first = !fusion.addition || taken.insert(fusion.addition).second;
     fusions.push_back(is_first ? fusion : Fusion{node});
   }
-  Fuser fuser(graph);
+  PointwiseFuser fuser(graph);
   for (const Fusion& fusion : fusions) {
     fuser.fuse(fusion, *weight_of(fusion.layer));
   }

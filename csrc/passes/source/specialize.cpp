@@ -202,7 +202,7 @@ class Hidden {
   std::vector<c10::IValue> constants_;
 };
 
-void fold(std::shared_ptr<Graph>& body) {
+void fold_body(std::shared_ptr<Graph>& body) {
   const Hidden tensors(*body);
   LowerSimpleTuples(body);
   mark_loops(*body);
@@ -234,10 +234,10 @@ std::vector<Value*> specialize(std::shared_ptr<Graph>& body, Node* node, const L
   const auto operands = take_operands(*body, node, fixed);
   inline_calls(*body, lower, /*all=*/false);
   do {
-    fold(body);
+    fold_body(body);
   } while (evaluate_all(*body) || UnrollConstantLoops(body));
   inline_calls(*body, lower, /*all=*/true);
-  fold(body);
+  fold_body(body);
   return operands;
 }
 

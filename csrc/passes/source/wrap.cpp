@@ -10,7 +10,7 @@ namespace {
 
 using namespace torch::jit;
 
-Node* find(Graph& pattern, c10::Symbol kind) {
+Node* node_of(Graph& pattern, c10::Symbol kind) {
   for (Node* node : pattern.nodes()) {
     if (node->kind() == kind) {
       return node;
@@ -35,7 +35,7 @@ c10::IValue argument(const std::string& name, const Around& scope) {
 }  // namespace
 
 Value* enter_scope(Node* before, Graph& pattern, const Around& scope) {
-  Node* const create = find(pattern, prim::CreateObject);
+  Node* const create = node_of(pattern, prim::CreateObject);
   Graph& graph = *before->owningGraph();
   const WithInsertPoint here(before);
   Node* object = graph.insertNode(graph.createClone(create, [](Value* v) { return v; }));
@@ -48,11 +48,11 @@ Value* enter_scope(Node* before, Graph& pattern, const Around& scope) {
     }
   }
   Node* made = graph.insertNode(graph.create(prim::CallMethod, arguments, 1));
-  made->copyMetadata(find(pattern, prim::CallMethod));
+  made->copyMetadata(node_of(pattern, prim::CallMethod));
   made->s_(attr::name, "__init__");
   made->output()->setType(c10::NoneType::get());
   Node* enter = graph.insertNode(
-      graph.createClone(find(pattern, prim::Enter), [&](Value*) { return object->output(); }));
+      graph.createClone(node_of(pattern, prim::Enter), [&](Value*) { return object->output(); }));
   if (scope.where) {
     for (Node* node : {object, made, enter}) {
       node->setSourceRange(*scope.where);
@@ -63,7 +63,7 @@ Value* enter_scope(Node* before, Graph& pattern, const Around& scope) {
 
 void exit_scope(Node* before, Graph& pattern, Value* object) {
   before->owningGraph()
-      ->createClone(find(pattern, prim::Exit), [&](Value*) { return object; })
+      ->createClone(node_of(pattern, prim::Exit), [&](Value*) { return object; })
       ->insertBefore(before);
 }
 

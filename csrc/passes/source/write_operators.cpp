@@ -64,14 +64,14 @@ bool is_of_dictionary(const Node* node) {
 }
 
 // What the node was compiled from; of a program that was loaded, before it was saved.
-std::string text_of(const Node* node) { return as_written(node->sourceRange()).text().str(); }
+std::string source_text(const Node* node) { return as_written(node->sourceRange()).text().str(); }
 
 // The operator that Python calls, if the node is one of these assignments.
 std::optional<Symbol> of_python(const Node* node) {
   for (const Assignment& each : kAssignments) {
     if (node->kind() == each.compiled && node->inputs().size() >= 2 &&
         is_tensor(node->input(0)->type()) && (!each.of_dictionary || is_of_dictionary(node)) &&
-        without_asides(text_of(node)).find(each.text) != std::string::npos) {
+        without_asides(source_text(node)).find(each.text) != std::string::npos) {
       return each.of_python;
     }
   }
@@ -83,7 +83,7 @@ std::optional<Symbol> of_python(const Node* node) {
 Value* subtracted(const Node* node) {
   const bool is_it = node->kind() == aten::add && node->inputs().size() == 3 &&
                      node->input(0)->node()->kind() == aten::neg &&
-                     text_of(node) == "torch.neg(b) + a";
+                     source_text(node) == "torch.neg(b) + a";
   return is_it ? node->input(0)->node()->input(0) : nullptr;
 }
 
