@@ -1,6 +1,7 @@
 """Scopes: what `with autocast(...)` means, however it is written. The reference is eager."""
 
 import warnings
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -513,6 +514,10 @@ def test_every_spelling_is_a_scope(
     on_cuda: list[torch.dtype],
     device: str,
 ) -> None:
+    if sys.version_info >= (3, 13) and function.__name__.startswith("spelled_by_device"):
+        with pytest.raises(TypeError):
+            torch.jit.script(function)
+        pytest.skip("on this Python PyTorch compiles no function that is marked as deprecated")
     results = assert_parity(function, PROGRAMS[0].inputs(device))
     assert [t.dtype for t in results["none"]] == (on_cpu if device == "cpu" else on_cuda)
 
