@@ -1,7 +1,7 @@
 """Scopes: what `with autocast(...)` means, however it is written. The reference is eager."""
 
-import warnings
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
