@@ -174,7 +174,7 @@ def progress() -> Iterator[None]:
 
 
 class Build(build_ext if missing else cpp_extension.BuildExtension):  # type: ignore[misc]
-    """BuildExtension with torch's include folders as system folders, and a precompiled header."""
+    """BuildExtension with torch's include folders as system folders, and sources in groups."""
 
     command_name = "build_ext"  # or a development install compiles all a second time
 
@@ -206,7 +206,7 @@ class Build(build_ext if missing else cpp_extension.BuildExtension):  # type: ig
         """What is compiled: files that include the sources.
 
         Most of the time goes to PyTorch's headers and their templates. So a few large files are
-        made fastest, as many as there are processors. Where one source changes and all is made
+        made fastest: one for each processor, up to four. Where one source changes and all is made
         again, small files of neighbours are faster, with the headers compiled once for all.
         """
         groups = in_small_files(sources) if SMALL_FILES else in_large_files(sources)
