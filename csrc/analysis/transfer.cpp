@@ -153,11 +153,34 @@ class Results {
     return std::nullopt;
   }
 
+  // Of an operator whose `dtype` an accelerator's autocast sets where the call gives none.
+  DTypes by_opt_dtype(Node* node, const c10::FunctionSchema& schema, const DtypeRule& rule,
+                      const Node* opt_dtype) const {
+    const Fact operand = facts_.of(opt_dtype->input(0));
+    const auto enabled = constant_as<bool>(opt_dtype->input(2));
+    if (rule.heeds_dtype && number_of(opt_dtype->input(1))) {
+      return asked(opt_dtype->input(1));
+    }
+    if (!rule.heeds_dtype || !opt_dtype->input(1)->mustBeNone() || !operand.device || !enabled) {
+      return DTypes::any();
+    }
+    const bool is_set = *enabled && *operand.device == ops::accelerator_in(opt_dtype);
+    const bool may_be_set = is_set && !(operand.dtypes & DTypes::eligible()).is_empty();
+    const bool must_be_set = is_set && operand.dtypes.within(DTypes::eligible());
+    return must_be_set  ? DTypes::only(c10::kFloat)
+           : may_be_set ? DTypes::only(c10::kFloat) | by_rule(node, schema, rule)
+                        : by_rule(node, schema, rule);
+  }
+
   DTypes dtypes(Node* node, const c10::FunctionSchema& schema, size_t index) const {
     const Observed* seen = observed(schema.operator_name());
     const bool is_seen = seen && index < seen->dtypes.size();
     if (const auto at = position(schema, "dtype"); at && *at < node->inputs().size()) {
       Value* dtype = node->input(*at);
+      if (dtype->node()->kind() == ops::opt_dtype) {
+        return is_seen ? by_opt_dtype(node, schema, seen->dtypes[index], dtype->node())
+                       : DTypes::any();
+      }
       if (!dtype->mustBeNone()) {
         const bool may_be_none = dtype->type()->kind() == TypeKind::OptionalType;
         return !is_seen || !seen->dtypes[index].heeds_dtype || (may_be_none && !number_of(dtype))

@@ -1,6 +1,7 @@
 // Attention: what fuse_attention puts in the place of products and a softmax, in TorchScript. The
 // number 6 is float32 (c10/core/ScalarType.h), and the layout 0 a strided tensor's. Where the
-// processor emulates the dtype, float32 is as fast.
+// processor emulates the dtype, float32 is as fast. On CUDA nothing here reads a number of a
+// tensor; a row of the mask without anything left makes NaN, because minus infinity times 0 does.
 #pragma once
 
 namespace jit_amp {
@@ -48,7 +49,7 @@ def term(x: Tensor, factor: float, q: Tensor) -> Tensor:
     return x.to(6) * factor
 
 def excluding(excluded: Tensor, q: Tensor) -> Tensor:
-    return torch.zeros([1], dtype=q.dtype).masked_fill(excluded, float("-inf"))
+    return torch.zeros([1], dtype=q.dtype, device=q.device).masked_fill(excluded, float("-inf"))
 
 def can_mask(mask: Tensor, q: Tensor, k: Tensor) -> bool:
     fits = is_usable(mask) and mask.dim() <= q.dim()
@@ -57,9 +58,13 @@ def can_mask(mask: Tensor, q: Tensor, k: Tensor) -> bool:
         m = four_sizes(mask)
         fits = broadcasts(m[0], a[0]) and broadcasts(m[1], a[1]) and broadcasts(m[2], a[2])
         fits = fits and broadcasts(m[3], k.size(-2))
-    if fits:
-        fits = bool(torch.isfinite(mask.amax(-1)).all())
     return fits
+
+def leaves_any(mask: Tensor) -> bool:
+    return bool(torch.isfinite(mask.amax(-1)).all())
+
+def is_aligned(x: Tensor) -> bool:
+    return x.size(-1) % 8 == 0
 
 def rows(x: Tensor, sizes: List[int], dtype: int) -> Tensor:
     x = x.to(dtype).view(four_sizes(x)).expand([sizes[0], sizes[1], x.size(-2), x.size(-1)])
@@ -74,6 +79,21 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], scale: float
             mask = mask.to(6)
     out = torch.scaled_dot_product_attention(rows(q, sizes, dtype), rows(k, sizes, dtype), rows(v, sizes, dtype), mask, 0.0, False, scale=scale)
     return out.to(v.dtype).contiguous().view(q.size())
+
+def attend_on_gpu(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], scale: float) -> Tensor:
+    sizes = four_sizes(q)
+    q4 = rows(q, sizes, v.dtype)
+    k4 = rows(k, sizes, v.dtype)
+    v4 = rows(v, sizes, v.dtype)
+    if mask is None:
+        out = torch.scaled_dot_product_attention(q4, k4, v4, None, 0.0, False, scale=scale)
+    else:
+        m = mask.to(v.dtype)
+        m = m.view(four_sizes(m))
+        whole = m.expand([sizes[0], sizes[1], sizes[2], k.size(-2)])
+        out = torch.scaled_dot_product_attention(q4, k4, v4, whole, 0.0, False, scale=scale)
+        out = out + m.amax([-1], True) * 0
+    return out.contiguous().view(q.size())
 )SCRIPT";
 
 }  // namespace jit_amp

@@ -59,8 +59,10 @@ struct Attention {
   bool is_by_columns = false;
   std::vector<Step> steps;  // from the first product down to the softmax
   c10::ScalarType dtype = c10::kFloat;
+  c10::DeviceType device = c10::DeviceType::CPU;
 
   Node* last() const { return chain.front(); }
+  bool is_on_gpu() const { return device == c10::DeviceType::CUDA; }
 };
 
 const std::string kTurned = ".transpose(-2, -1)";
@@ -131,7 +133,7 @@ std::string common(const std::string& of, const std::string& one) {
 
 class Matcher {
  public:
-  explicit Matcher(const Facts& facts) : facts_(facts) {}
+  Matcher(const Facts& facts, c10::DeviceType device) : facts_(facts), device_(device) {}
 
   // The attention that ends with the node, if it does.
   std::optional<Attention> at(Node* node) const {
@@ -398,7 +400,7 @@ class Matcher {
   // Whether the tensor can be part of a mask.
   bool is_term(const Value* value) const {
     const Fact fact = facts_.of(value);
-    return is_tensor(value->type()) && fact.dtype() && fact.device == c10::DeviceType::CPU &&
+    return is_tensor(value->type()) && fact.dtype() && fact.device == device_ &&
            *fact.dtype() != c10::kDouble && !c10::isComplexType(*fact.dtype());
   }
 
@@ -438,7 +440,7 @@ class Matcher {
     const auto fill = real_number(with);
     const auto scalar_type = dtype(scores);
     if (!fill || *fill > kLow || !scalar_type || dtype(which) != c10::kBool ||
-        facts_.of(which).device != c10::DeviceType::CPU) {
+        facts_.of(which).device != device_) {
       return std::nullopt;
     }
     const double lowest = *scalar_type == c10::kHalf ? -65504.0
@@ -464,12 +466,12 @@ class Matcher {
                                                                    : dtype(value);
   }
 
-  // Whether the operator can compute it: all in one reduced dtype, on a CPU.
+  // Whether the operator can compute it: all in one reduced dtype, on one device.
   bool is_computable(Attention& found) const {
     const auto result = dtype(found.last()->output());
     for (const Value* value : {found.first.left, found.first.right, found.z}) {
       if (!is_reduced(result) || narrow_dtype(value) != result ||
-          facts_.of(value).device != c10::DeviceType::CPU) {
+          facts_.of(value).device != device_) {
         return false;
       }
     }
@@ -484,10 +486,39 @@ class Matcher {
         std::any_of(found.steps.begin(), found.steps.end(),
                     [](const Step& step) { return step.fill != 0 && !std::isinf(step.fill); });
     found.dtype = *result;
+    found.device = device_;
+    if (found.is_on_gpu() && (is_finite || !has_exact_mask(found))) {
+      return false;
+    }
     return !is_finite || !is(Step::add);  // how low a number is, is known of products alone
   }
 
+  // Whether the dtype has each number of the mask: one tensor that is in it, and minus infinity.
+  bool has_exact_mask(const Attention& found) const {
+    bool has_mask = false, has_term = false;
+    for (const Step& step : found.steps) {
+      const bool is_term = step.kind == Step::add;
+      const bool is_scale = step.kind == Step::scale || step.kind == Step::divide;
+      if ((has_mask && is_scale) || (has_term && is_term) ||
+          (is_term && (std::abs(step.factor) != 1 || !is_exact(step.operand, found.dtype)))) {
+        return false;
+      }
+      has_term |= is_term;
+      has_mask |= !is_scale;
+    }
+    return true;
+  }
+
+  // Whether a conversion to the dtype loses nothing.
+  bool is_exact(const Value* value, c10::ScalarType dtype) const {
+    const at::Tensor* tensor = tensor_in(value->node());
+    return this->dtype(value) == dtype ||
+           (tensor && tensor->layout() == c10::kStrided && tensor->is_floating_point() &&
+            tensor->to(dtype).to(tensor->scalar_type()).equal(*tensor));
+  }
+
   const Facts& facts_;
+  const c10::DeviceType device_;  // of all operands, the numbers apart
 };
 
 // The attention as a function of TorchScript, and what to call it with.
@@ -559,15 +590,21 @@ void write_steps(const Attention& found, Call& call) {
   }
   // What is far enough below every score has no weight in float32: exp(-110) is less than it has.
   call.line(has_fill ? "        fits = fits and fill < -1.02 * abs(scale) * bound - 110.0" : "");
-  call.line(std::string("        if fits") + (has_mask ? " and can_mask(mask, q, k):" : ":"));
-  call.line(std::string("            out = attend(q, k, v, ") + (has_mask ? "mask" : "None") +
-            ", scale, emulated)" + found.out);
+  call.line(has_mask ? "        fits = fits and can_mask(mask, q, k)" : "");
+  call.line(has_mask && !found.is_on_gpu() ? "        fits = fits and leaves_any(mask)" : "");
+  call.line("        if fits:");
+  call.line(std::string("            out = ") +
+            (found.is_on_gpu() ? "attend_on_gpu(q, k, v, " : "attend(q, k, v, ") +
+            (has_mask ? "mask" : "None") + ", scale" + (found.is_on_gpu() ? ")" : ", emulated)") +
+            found.out);
   call.line("            done = True");
 }
 
 Call call_of(const Attention& found, Value* emulated) {
   Call call;
-  call.arguments.emplace_back("emulated: bool", emulated);
+  if (emulated) {
+    call.arguments.emplace_back("emulated: bool", emulated);
+  }
   const std::string x = call.take("Tensor", found.first.left);
   const std::string y = call.take("Tensor", found.first.right);
   const std::string z = call.take("Tensor", found.z);
@@ -578,8 +615,12 @@ Call call_of(const Attention& found, Value* emulated) {
   call.line("    v = " + z + found.v);
   call.line("    if can_attend(q, k, v, " + std::to_string(found.rank) + "):");
   call.line("        scale = 1.0");
-  call.line("        bound = largest_score(q, k)");
-  call.line("        fits = bound < 1e38");
+  if (found.is_on_gpu()) {
+    call.line("        fits = is_aligned(q)");
+  } else {
+    call.line("        bound = largest_score(q, k)");
+    call.line("        fits = bound < 1e38");
+  }
   write_steps(found, call);
   call.line("    return done, out");
   return call;
@@ -608,11 +649,18 @@ class AttentionFuser {
     Node* last = found.last();
     Value* result = last->output();
     const WithInsertPoint here(last);
-    Node* tried = insert_if(
-        is_wanted(found), [&] { return attended(found); },
-        [&] { return value_list{graph_.insertConstant(false), found.first.left}; });
-    Value* either = insert_if(
-        tried->output(0), [&] { return tried->output(1); }, [&] { return copied(found); });
+    std::vector<Value*> tried;  // whether it was computed, and what it gives
+    if (found.is_on_gpu()) {
+      tried = attended(found, nullptr);
+    } else {
+      Value* emulated = is_emulated(graph_, found.dtype);
+      tried = insert_if(
+                  is_wanted(found, emulated), [&] { return attended(found, emulated); },
+                  [&] { return value_list{graph_.insertConstant(false), found.first.left}; })
+                  ->outputs()
+                  .vec();
+    }
+    Value* either = insert_if(tried[0], [&] { return tried[1]; }, [&] { return copied(found); });
     either->copyMetadata(result);
     result->replaceAllUsesWith(either);
     for (Node* node : found.chain) {
@@ -622,7 +670,7 @@ class AttentionFuser {
 
  private:
   // Whether it is worth trying: where the processor emulates the dtype, or there are many queries.
-  Value* is_wanted(const Attention& found) {
+  Value* is_wanted(const Attention& found, Value* emulated) {
     Value* x = found.first.left;
     int64_t dim = found.first.left_rows == kTurned ? -1 : -2;
     if (const size_t list = found.first.left_rows.find('['); list != std::string::npos) {
@@ -634,11 +682,11 @@ class AttentionFuser {
     }
     Value* queries = graph_.insert(aten::size, {x, dim});
     Value* many = graph_.insert(aten::ge, {queries, kManyQueries});
-    return graph_.insert(aten::__or__, {is_emulated(graph_, found.dtype), many});
+    return graph_.insert(aten::__or__, {emulated, many});
   }
 
-  std::vector<Value*> attended(const Attention& found) {
-    const Call call = call_of(found, is_emulated(graph_, found.dtype));
+  std::vector<Value*> attended(const Attention& found, Value* emulated) {
+    const Call call = call_of(found, emulated);
     const auto body = compiled(call.source());
     std::vector<Value*> arguments;
     for (const auto& [declared, value] : call.arguments) {
@@ -690,11 +738,14 @@ bool is_batched_product(const Node* node) {
 }
 
 bool fuse_attention(const std::shared_ptr<Graph>& graph, const Facts& facts) {
-  const Matcher matcher(facts);
   std::vector<Attention> found;
   for (Node* node : all_nodes(*graph)) {
-    if (auto attention = matcher.at(node)) {
-      found.push_back(std::move(*attention));
+    const auto device =
+        node->outputs().size() == 1 ? facts.of(node->output()).device : std::nullopt;
+    if (device == c10::DeviceType::CPU || device == c10::DeviceType::CUDA) {
+      if (auto attention = Matcher(facts, *device).at(node)) {
+        found.push_back(std::move(*attention));
+      }
     }
   }
   if (found.empty()) {

@@ -17,13 +17,21 @@
 // the rows or the columns, and the second product takes what it gives from either side.
 //
 // What is not known when freezing is asked at run time: the number of dimensions, whether sizes
-// broadcast as the operator wants, whether a row has anything left, which eager gives NaN for and
-// the operator zeros, whether the scores can be infinite. Where the answer is no the program runs
-// as it was written. So it does where it is as fast: on a processor that computes in the dtype, for
-// less than 768 queries, from where on PyTorch's kernel computes in its largest blocks.
+// broadcast as the operator wants. Where the answer is no the program runs as it was written.
 //
-// Left alone: where anything else reads scores, where gradients are recorded, other devices than
-// CPU, other dtypes than bfloat16 and float16.
+// On a CPU it is asked, too, whether a row has anything left, which eager gives NaN for and the
+// operator zeros, and whether the scores can be infinite. And the program runs as it was written
+// where it is as fast: on a processor that computes in the dtype, for less than 768 queries, from
+// where on PyTorch's kernel computes in its largest blocks.
+//
+// On CUDA nothing asks for numbers, because each time the CPU would wait for the GPU, and a CUDA
+// graph could not be captured. Instead the result is NaN where a row of the mask is minus infinity
+// throughout; the mask must have numbers of q's dtype alone, which the kernels take it in; finite
+// fills are left as they are written, and so are widths that the kernels do not take (not a
+// multiple of 8).
+//
+// Left alone: where anything else reads scores, where gradients are recorded, other devices, other
+// dtypes than bfloat16 and float16.
 //
 // Results are rounded fewer times, so it is for optimize_numerics=True. Loops must be marked. Must
 // run after functionalize and merge_branches.

@@ -30,7 +30,7 @@ class Model(nn.Module):
         self.register_buffer("bias", torch.randn(2, 900, 900))
 
     def forward(self, x: Tensor, mask: Tensor):
-        with torch.autocast("cpu", dtype=torch.{dtype}):
+        with torch.autocast("{device}", dtype=torch.{dtype}):
             b, n = x.size(0), x.size(1)
             q = self.q(x).view(b, n, 2, 8).transpose(1, 2)
             k = self.k(x).view(b, n, 2, 8).transpose(1, 2)
@@ -135,10 +135,12 @@ LEFT = {
 LONG = 768  # from where on processors with the dtype's instructions take the operator too
 
 
-def made(body: str, folder: Path, dtype: str = "bfloat16") -> Any:
-    text = HEAD.format(dtype=dtype) + "".join(f"            {x}\n" for x in body.splitlines())
+def made(body: str, folder: Path, dtype: str = "bfloat16", device: str = "cpu") -> Any:
+    text = HEAD.format(dtype=dtype, device=device) + "".join(
+        f"            {x}\n" for x in body.splitlines()
+    )
     torch.manual_seed(0)
-    return imported(text, folder / "attention.py").Model().eval().requires_grad_(False)
+    return imported(text, folder / "attention.py").Model().eval().to(device).requires_grad_(False)
 
 
 def causal(n: int) -> Tensor:

@@ -327,3 +327,39 @@ def test_casts_that_facts_prove_idle_are_not_there() -> None:
         CHECK-NOT:  jit_amp
         """,
     )
+
+
+class Reductions(nn.Module):
+    """CUDA's autocast sets the dtype of these, where the call gives none."""
+
+    def forward(self, x: Tensor, wide: Tensor):
+        with torch.autocast("cuda", dtype=torch.float16):
+            return (
+                torch.softmax(x @ x, -1),
+                torch.softmax(x, -1, dtype=torch.float16),
+                torch.sum(wide, -1),
+                torch.cumsum(x.half(), 0),
+            )
+
+
+@pytest.mark.cuda
+def test_what_cudas_autocast_makes_of_reductions() -> None:
+    module = Reductions().eval()
+    given = torch.randn(2, 2).cuda(), torch.randn(2, 2).double().cuda()
+    text = str(jit_amp.facts(module, given))
+    kinds = ["Float", "Half", "Double", "Float"]
+    for line, kind in zip(
+        (
+            x
+            for x in text.splitlines()
+            if "opt_dtype" not in x
+            and any(f"aten::{name}(" in x for name in ("softmax", "sum", "cumsum"))
+        ),
+        kinds,
+        strict=True,
+    ):
+        assert f"{kind}Tensor(device=cuda:0)" in line, text
+    frozen = jit_amp.freeze(module, example_inputs=given)
+    with torch.no_grad():
+        for _ in range(3):
+            assert_same(frozen(*given), module(*given), "frozen")

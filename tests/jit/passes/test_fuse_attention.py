@@ -12,6 +12,8 @@ from .ir import check, operators, parse, unchanged, values_of
 
 REDUCED = "BFloat16(*, *, *, *, requires_grad=0, device=cpu)"
 
+ON_CUDA = REDUCED.replace("cpu", "cuda:0")
+
 
 def case(*lines: str, dtype: str = REDUCED, mask: str = REDUCED) -> str:
     return f"""
@@ -84,12 +86,20 @@ def test_left_alone(lines: tuple[str, ...]) -> None:
     ("dtype", "mask"),
     [
         (REDUCED.replace("BFloat16", "Float"), REDUCED),
-        (REDUCED.replace("cpu", "cuda:0"), REDUCED.replace("cpu", "cuda:0")),
+        (ON_CUDA, REDUCED),
+        (ON_CUDA, ON_CUDA.replace("BFloat16", "Float")),
         (REDUCED, REDUCED.replace("BFloat16", "Double")),
         (REDUCED, "Tensor"),
         ("Tensor", REDUCED),
     ],
-    ids=["float32", "CUDA", "a float64 mask", "a mask of any dtype", "any dtype"],
+    ids=[
+        "float32",
+        "a mask elsewhere",
+        "a float32 mask on CUDA",
+        "a float64 mask",
+        "a mask of any dtype",
+        "any dtype",
+    ],
 )
 def test_dtypes_and_devices_that_are_left_alone(dtype: str, mask: str) -> None:
     lines = (*SCORES, "%z : Tensor = aten::add(%s, %m, %1)", *SUM)
@@ -136,6 +146,36 @@ def test_each_side_of_a_branch_alone() -> None:
         "return (%o)",
     )
     unchanged("fuse_attention", case(*lines), stock=True)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (*SCORES, SCALED, *SUM),
+        (*SCORES, "%z : Tensor = aten::add(%s, %m, %1)", *SUM),
+        (*SCORES, "%z : Tensor = aten::sub(%s, %m, %1)", *SUM),
+    ],
+    ids=["scaled", "added", "subtracted"],
+)
+def test_on_cuda_nothing_asks_for_numbers(lines: tuple[str, ...]) -> None:
+    text = case("# CHECK: aten::scaled_dot_product_attention", "# CHECK: aten::softmax", *lines)
+    graph = check("fuse_attention", text.replace("cpu", "cuda:0"), stock=True)
+    assert not {"aten::Float", "aten::Bool", "aten::item"} & set(operators(graph))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("%a : Tensor = aten::add(%s, %m, %1)", "%z : Tensor = aten::mul(%a, %third)"),
+        ("%a : Tensor = aten::add(%s, %m, %1)", "%z : Tensor = aten::add(%a, %m, %1)"),
+        ("%z : Tensor = aten::add(%s, %m, %next)",),
+    ],
+    ids=["scaled", "two", "times two"],
+)
+def test_masks_that_would_be_rounded_on_cuda(lines: tuple[str, ...]) -> None:
+    text = case(*SCORES, *lines, *SUM)
+    check("fuse_attention", text, stock=True)
+    unchanged("fuse_attention", text.replace("cpu", "cuda:0"), stock=True)
 
 
 def test_phones_have_none_of_it() -> None:
