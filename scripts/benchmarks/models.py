@@ -25,6 +25,8 @@ class Autocast(nn.Module):
 
 
 class Bottleneck(nn.Module):
+    growth = 4
+
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
         outputs = 4 * width
@@ -46,10 +48,35 @@ class Bottleneck(nn.Module):
         return F.relu(self.bn3(self.conv3(y)) + self.shortcut(x))
 
 
-class ResNet(nn.Module):
-    """Bottleneck blocks in four stages; `layers=(3, 4, 6, 3)` and `width=64` are ResNet-50."""
+class BasicBlock(nn.Module):
+    growth = 1
 
-    def __init__(self, layers: tuple[int, ...] = (3, 4, 6, 3), width: int = 64) -> None:
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, width, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or inputs != width:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, width, 1, stride, bias=False), nn.BatchNorm2d(width)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
+
+
+class ResNet(nn.Module):
+    """Blocks in four stages: ResNet-50, and ResNet-18 with `(2, 2, 2, 2)` and `BasicBlock`."""
+
+    def __init__(
+        self,
+        layers: tuple[int, ...] = (3, 4, 6, 3),
+        width: int = 64,
+        block: type[BasicBlock] | type[Bottleneck] = Bottleneck,
+    ) -> None:
         super().__init__()
         self.stem = nn.Conv2d(3, width, 7, 2, 3, bias=False)
         self.bn = nn.BatchNorm2d(width)
@@ -58,8 +85,8 @@ class ResNet(nn.Module):
         for stage, count in enumerate(layers):
             for i in range(count):
                 here = width * 2**stage
-                blocks.append(Bottleneck(inputs, here, 2 if i == 0 and stage > 0 else 1))
-                inputs = 4 * here
+                blocks.append(block(inputs, here, 2 if i == 0 and stage > 0 else 1))
+                inputs = block.growth * here
         self.blocks = nn.Sequential(*blocks)
         self.head = nn.Linear(inputs, 1000)
 
@@ -403,3 +430,145 @@ class LoopedLSTM(nn.Module):
             outputs.append(h)
         y = self.second(torch.stack(outputs, 1))[0]
         return self.head(y[:, -1])
+
+
+class ConvNeXtBlock(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.depthwise = nn.Conv2d(width, width, 7, padding=3, groups=width)
+        self.norm = nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.scale = nn.Parameter(torch.full((width, 1, 1), 1e-1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
+        y = self.down(F.gelu(self.up(y)))
+        return x + self.scale * y.permute(0, 3, 1, 2)
+
+
+class NormOfChannels(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class ConvNeXt(nn.Module):
+    """The sizes are those of ConvNeXt-T."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        widths, depths = (96, 192, 384, 768), (3, 3, 9, 3)
+        layers: list[nn.Module] = [nn.Conv2d(3, 96, 4, 4), NormOfChannels(96)]
+        for stage, (width, depth) in enumerate(zip(widths, depths, strict=True)):
+            layers += [ConvNeXtBlock(width) for _ in range(depth)]
+            if stage < 3:
+                layers += [NormOfChannels(width), nn.Conv2d(width, widths[stage + 1], 2, 2)]
+        self.layers = nn.Sequential(*layers)
+        self.norm, self.head = nn.LayerNorm(768), nn.Linear(768, 1000)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.norm(self.layers(x).mean((2, 3))))
+
+
+class PlainAttention(nn.Module):
+    """Attention by hand. Here and below, `x` holds q, k and v: 3 x batch x heads x tokens x 64."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = x.unbind(0)
+        return (q @ k.transpose(-2, -1) * 0.125).softmax(-1) @ v
+
+
+class CausalAttention(nn.Module):
+    """With a mask, and a softmax in float32."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = x.unbind(0)
+        tokens = x.size(-2)
+        future = torch.ones(tokens, tokens, dtype=torch.bool, device=x.device).triu(1)
+        scores = torch.matmul(q, k.transpose(-2, -1)) / 8.0
+        scores = scores.masked_fill(future, float("-inf"))
+        weights = F.softmax(scores, dim=-1, dtype=torch.float32)
+        return torch.matmul(F.dropout(weights, 0.1, self.training).to(v.dtype), v)
+
+
+class BiasedAttention(nn.Module):
+    """As an einsum, with a bias of positions."""
+
+    def __init__(self, tokens: int, heads: int = 8) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.randn(heads, tokens, tokens) / 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = x.unbind(0)
+        scores = torch.einsum("bhqd,bhkd->bhqk", q * 0.125, k) + self.bias
+        weights = scores.softmax(-1).to(v.dtype)
+        return torch.einsum("bhqk,bhkd->bhqd", weights, v)
+
+
+class WhisperBlock(nn.Module):
+    """A layer of an encoder of speech: 1,500 frames, attention by hand, softmax in float32."""
+
+    def __init__(self, width: int = 512, heads: int = 8) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = norms(width)
+        self.q, self.v, self.out = (nn.Linear(width, width) for _ in range(3))
+        self.k = nn.Linear(width, width, bias=False)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm1(x)
+        scale = (y.size(-1) // self.heads) ** -0.25
+        q = self.q(y).view(y.size(0), y.size(1), self.heads, -1).permute(0, 2, 1, 3) * scale
+        k = self.k(y).view(y.size(0), y.size(1), self.heads, -1).permute(0, 2, 3, 1) * scale
+        v = self.v(y).view(y.size(0), y.size(1), self.heads, -1).permute(0, 2, 1, 3)
+        weights = F.softmax((q @ k).float(), dim=-1).to(q.dtype)
+        x = x + self.out((weights @ v).permute(0, 2, 1, 3).flatten(2))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class GPT2Block(nn.Module):
+    """A layer of a decoder of text: weights the other way round, and a causal mask by `where`."""
+
+    def __init__(self, width: int = 768, heads: int = 12, tokens: int = 1024) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = norms(width)
+        for name, inputs, outputs in (
+            *(("qkv", width, 3 * width), ("out", width, width)),
+            *(("up", width, 4 * width), ("down", 4 * width, width)),
+        ):
+            setattr(self, f"{name}_weight", nn.Parameter(torch.randn(inputs, outputs) / 50))
+            setattr(self, f"{name}_bias", nn.Parameter(torch.zeros(outputs)))
+        self.register_buffer("past", torch.ones(tokens, tokens).tril().bool())
+
+    def layer(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return torch.addmm(bias, x.view(-1, x.size(-1)), weight).view(x.size(0), x.size(1), -1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(self.norm1(x), self.qkv_weight, self.qkv_bias)
+        q, k, v = y.split(x.size(-1), 2)
+        q = q.view(q.size(0), q.size(1), self.heads, -1).transpose(1, 2)
+        k = k.view(k.size(0), k.size(1), self.heads, -1).transpose(1, 2)
+        v = v.view(v.size(0), v.size(1), self.heads, -1).transpose(1, 2)
+        scores = torch.matmul(q, k.transpose(-1, -2)) / 8.0
+        seen = self.past[: q.size(-2), : k.size(-2)]
+        scores = torch.where(seen, scores, torch.full([], -3e38, dtype=scores.dtype))
+        attended = torch.matmul(F.softmax(scores, dim=-1), v).transpose(1, 2).flatten(2)
+        x = x + self.layer(attended, self.out_weight, self.out_bias)
+        y = F.gelu(self.layer(self.norm2(x), self.up_weight, self.up_bias), approximate="tanh")
+        return x + self.layer(y, self.down_weight, self.down_bias)
+
+
+class ManyLayers(nn.Module):
+    """Linear layers one after the other."""
+
+    def __init__(self, width: int, layers: int = 50) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Linear(width, width) for _ in range(layers)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)

@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,11 @@ def channels_last(shape: tuple[int, ...]) -> Tensor:
     return torch.randn(shape).contiguous(memory_format=torch.channels_last)
 
 
+def reduced(shape: tuple[int, ...]) -> Tensor:
+    """As linear layers give it under autocast."""
+    return torch.randn(shape).to(torch.bfloat16)
+
+
 CASES = {
     "ResNet-50, batch 4": Case(models.ResNet, (4, 3, 224, 224)),
     "MobileNetV3, batch 4": Case(models.MobileNet, (4, 3, 224, 224)),
@@ -62,6 +68,29 @@ CASES = {
     "MLP, batch 1": Case(models.MLP, (1, 512)),
     "MLP, batch 256": Case(models.MLP, (256, 512)),
     "LSTM, 2 layers, batch 16": Case(models.LSTM, (16, 50, 256)),
+}
+TOKENS = 197, 1024, 4096
+MORE = {
+    "ConvNeXt-T, batch 1": Case(models.ConvNeXt, (1, 3, 224, 224)),
+    "ResNet-18, batch 1": Case(
+        partial(models.ResNet, (2, 2, 2, 2), block=models.BasicBlock), (1, 3, 224, 224)
+    ),
+    "MLP, batch 64": Case(models.MLP, (64, 512)),
+    **{
+        f"attention, {how}, {n} tokens": Case(partial(make, *given), (3, 1, 8, n, 64), reduced)
+        for n in TOKENS
+        for how, make, given in (
+            ("plain", models.PlainAttention, ()),
+            ("causal", models.CausalAttention, ()),
+            ("biased", models.BiasedAttention, (n,)),
+        )
+    },
+    "Whisper's block, 1500 frames": Case(models.WhisperBlock, (1, 1500, 512)),
+    "GPT-2's block, 1024 tokens": Case(models.GPT2Block, (1, 1024, 768)),
+    **{
+        f"50 layers, width {width}": Case(partial(models.ManyLayers, width), (1, width))
+        for width in (8, 16, 32, 64, 128, 512)
+    },
 }
 WARM_UP = 4  # the executor profiles in the first call and optimises in the second
 TURN = 0.05  # seconds that eager runs at least in a round: what a call finds in caches is its own
@@ -110,6 +139,13 @@ def frozen(model: nn.Module, x: Tensor, under: Under) -> Run:
 def server(model: nn.Module, x: Tensor, under: Under) -> Run:
     made = jit_amp.freeze(under.autocast(model), example_inputs=(x,), target="server")
     return warmed(made, x)
+
+
+def full(model: nn.Module, x: Tensor, under: Under) -> Run:
+    """The model without autocast."""
+    made, y = torch.jit.freeze(torch.jit.script(model)), x.float() if x.is_floating_point() else x
+    run = warmed(made, y)
+    return lambda _: run(y)
 
 
 def frozen_fused(model: nn.Module, x: Tensor, under: Under) -> Run:
@@ -189,6 +225,7 @@ FORMS: dict[str, Callable[[nn.Module, Tensor, Under], Run]] = {
     OURS: frozen_fused,
     "torch.jit.script, freeze": plain,
     "trace, freeze, oneDNN": traced,
+    "float32, freeze": full,
     "pure, freeze": pure,
     "pure, freeze, oneDNN": pure_fused,
     "torch.compile, freezing": compiled,
@@ -209,7 +246,7 @@ def say(text: str) -> None:
 
 def prepared(name: str, under: Under) -> tuple[nn.Module, Tensor]:
     torch.manual_seed(0)
-    case = CASES[name]
+    case = {**CASES, **MORE}[name]
     model = case.model().eval().requires_grad_(False).to(under.device)
     return model, case.made(case.shape).to(under.device)
 
@@ -346,7 +383,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--model", default="", help="those whose name holds this")
-    parser.add_argument("--form", default="", help="eager, and forms whose name holds this")
+    parser.add_argument(
+        "--form", action="append", help="eager, and forms whose name holds this, or one of these"
+    )
+    parser.add_argument(
+        "--more",
+        action="store_true",
+        help="other models: attention by hand, many small layers, blocks of Whisper and GPT-2",
+    )
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--chart", type=Path, help="draw it there, as a PNG; NAME-short.png too")
     parser.add_argument("--first", nargs=2, metavar=("MODEL", "FORM"), help=argparse.SUPPRESS)
@@ -359,9 +403,10 @@ def main() -> None:
     if options.threads:
         torch.set_num_threads(options.threads)
     under = Under(options.device, torch.bfloat16 if options.device == "cpu" else torch.float16)
-    names = [name for name in CASES if options.model in name]
+    names = [name for name in (MORE if options.more else CASES) if options.model in name]
     known = [*FORMS, *(ON_A_GPU if options.device == "cuda" else ())]
-    forms = [form for form in known if form == EAGER or options.form in form]
+    wanted = options.form or [""]
+    forms = [form for form in known if form == EAGER or any(part in form for part in wanted)]
     if options.device != "cpu":
         elsewhere = "oneDNN", "server", "AOTInductor"
         forms = [form for form in forms if not any(name in form for name in elsewhere)]
@@ -388,7 +433,7 @@ def main() -> None:
                 from chart import draw, draw_few
 
                 draw(results, LIMIT, options.chart)
-                if not (options.model or options.form):
+                if not (options.model or options.form or options.more):
                     short = options.chart
                     draw_few(results, short.with_stem(f"{short.stem}-short"))
         if options.only in (None, "size"):
