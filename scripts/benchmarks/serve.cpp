@@ -6,6 +6,7 @@
 // whose attribute `x` is the argument. Each thread calls for SECONDS, and all together at least
 // CALLS times. Beside them one thread calls with a wrong input, which has to raise; every other
 // result has to be the first one. Prints one line of JSON.
+#include <ATen/Parallel.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 #include <torch/script.h>
 

@@ -93,6 +93,7 @@ MORE = {
     },
 }
 WARM_UP = 4  # the executor profiles in the first call and optimises in the second
+warm_ups = [WARM_UP]
 TURN = 0.05  # seconds that eager runs at least in a round: what a call finds in caches is its own
 MATRIX = 2048  # rows and columns of the product that tells the machine's rate
 
@@ -119,7 +120,7 @@ def fusion() -> Iterator[None]:
 
 
 def warmed(run: Run, x: Tensor) -> Run:
-    for _ in range(WARM_UP):
+    for _ in range(warm_ups[0]):
         run(x)
     return run
 
@@ -398,8 +399,13 @@ def main() -> None:
         "--fuser", choices=("on", "off"), help="TorchScript's for GPUs; as it is if left out"
     )
     parser.add_argument("--only", choices=("speed", "size", "first"))
+    parser.add_argument(
+        "--warm-up", type=int, default=WARM_UP, help="calls of each form that are not timed"
+    )
     parser.add_argument("--threads", type=int, help="of PyTorch's; all of them if left out")
     options = parser.parse_args()
+
+    warm_ups[0] = options.warm_up
     if options.threads:
         torch.set_num_threads(options.threads)
     under = Under(options.device, torch.bfloat16 if options.device == "cpu" else torch.float16)
