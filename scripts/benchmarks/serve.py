@@ -70,9 +70,9 @@ def loaded(name: str, form: str, folder: Path) -> Callable[[Tensor], Tensor]:
         model, _ = prepared(name)
         if form == "eager":
             return model
-        import torch._inductor.config
+        from torch._inductor import config
 
-        torch._inductor.config.freezing = True
+        config.freezing = True
         return torch.compile(model)
     if form == "AOTInductor":
         return torch._inductor.aoti_load_package(str(folder / "module.pt2"))

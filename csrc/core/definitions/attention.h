@@ -1,7 +1,12 @@
 // Attention: what fuse_attention puts in the place of products and a softmax, in TorchScript. The
 // number 6 is float32 (c10/core/ScalarType.h), and the layout 0 a strided tensor's. Where the
-// processor emulates the dtype, float32 is as fast. On CUDA nothing here reads a number of a
-// tensor; a row of the mask without anything left makes NaN, because minus infinity times 0 does.
+// processor emulates the dtype, float32 is as fast.
+//
+// On CUDA nothing here reads a number of a tensor. What the kernels want, from
+// aten/src/ATen/native/transformers/cuda: operands and masks of whole 16 bytes, a mask whose last
+// dimension is in one piece, at most 65,535 batches and heads. They take a row of the mask without
+// anything left, and a row of q that is not finite, for zeros where eager makes NaN; minus infinity
+// times 0 is NaN. In bfloat16 (15) they take the lowest number for minus infinity.
 #pragma once
 
 namespace jit_amp {
@@ -63,9 +68,6 @@ def can_mask(mask: Tensor, q: Tensor, k: Tensor) -> bool:
 def leaves_any(mask: Tensor) -> bool:
     return bool(torch.isfinite(mask.amax(-1)).all())
 
-def is_aligned(x: Tensor) -> bool:
-    return x.size(-1) % 8 == 0
-
 def rows(x: Tensor, sizes: List[int], dtype: int) -> Tensor:
     x = x.to(dtype).view(four_sizes(x)).expand([sizes[0], sizes[1], x.size(-2), x.size(-1)])
     return x if x.stride(-1) == 1 else x.contiguous()
@@ -80,19 +82,39 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], scale: float
     out = torch.scaled_dot_product_attention(rows(q, sizes, dtype), rows(k, sizes, dtype), rows(v, sizes, dtype), mask, 0.0, False, scale=scale)
     return out.to(v.dtype).contiguous().view(q.size())
 
+def is_for_gpu(q: Tensor, k: Tensor) -> bool:
+    sizes = four_sizes(q)
+    fits = q.size(-1) % 8 == 0 and sizes[0] < 65536 and sizes[1] < 65536
+    return fits and q.size(-2) * k.size(-2) < 4294967296
+
+def aligned_rows(x: Tensor, sizes: List[int], dtype: int) -> Tensor:
+    x = rows(x, sizes, dtype)
+    strides = x.stride()
+    is_aligned = strides[0] % 8 == 0 and strides[1] % 8 == 0 and strides[2] % 8 == 0
+    return x if is_aligned and x.storage_offset() % 8 == 0 else x.clone(memory_format=0)
+
+def aligned_mask(mask: Tensor, keys: int, dtype: int) -> Tensor:
+    m = mask.to(dtype)
+    m = m.view(four_sizes(m)).expand([-1, -1, -1, keys])
+    if dtype == 15:
+        m = torch.where(m == float("-inf"), m, m.clamp(-1e38))
+    if m.stride(-1) != 1 or m.storage_offset() % 8 != 0:
+        m = m.clone(memory_format=0)
+    return m
+
 def attend_on_gpu(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], scale: float) -> Tensor:
     sizes = four_sizes(q)
-    q4 = rows(q, sizes, v.dtype)
-    k4 = rows(k, sizes, v.dtype)
-    v4 = rows(v, sizes, v.dtype)
+    q4 = aligned_rows(q, sizes, v.dtype)
+    k4 = aligned_rows(k, sizes, v.dtype)
+    v4 = aligned_rows(v, sizes, v.dtype)
     if mask is None:
         out = torch.scaled_dot_product_attention(q4, k4, v4, None, 0.0, False, scale=scale)
     else:
-        m = mask.to(v.dtype)
-        m = m.view(four_sizes(m))
-        whole = m.expand([sizes[0], sizes[1], sizes[2], k.size(-2)])
-        out = torch.scaled_dot_product_attention(q4, k4, v4, whole, 0.0, False, scale=scale)
+        m = aligned_mask(mask, k.size(-2), v.dtype)
+        whole = m.expand([-1, -1, sizes[2], -1])
+        out = torch.scaled_dot_product_attention(q4, k4.contiguous(), v4.contiguous(), whole, 0.0, False, scale=scale)
         out = out + m.amax([-1], True) * 0
+    out = out + (q4 * 0).amax([-1], True)
     return out.contiguous().view(q.size())
 )SCRIPT";
 

@@ -591,6 +591,8 @@ void write_steps(const Attention& found, Call& call) {
   // What is far enough below every score has no weight in float32: exp(-110) is less than it has.
   call.line(has_fill ? "        fits = fits and fill < -1.02 * abs(scale) * bound - 110.0" : "");
   call.line(has_mask ? "        fits = fits and can_mask(mask, q, k)" : "");
+  // Flash attention looks for the largest product before it is scaled.
+  call.line(found.is_on_gpu() ? "        fits = fits and scale > 0.0 and scale < 1e30" : "");
   call.line(has_mask && !found.is_on_gpu() ? "        fits = fits and leaves_any(mask)" : "");
   call.line("        if fits:");
   call.line(std::string("            out = ") +
@@ -616,7 +618,7 @@ Call call_of(const Attention& found, Value* emulated) {
   call.line("    if can_attend(q, k, v, " + std::to_string(found.rank) + "):");
   call.line("        scale = 1.0");
   if (found.is_on_gpu()) {
-    call.line("        fits = is_aligned(q)");
+    call.line("        fits = is_for_gpu(q, k)");
   } else {
     call.line("        bound = largest_score(q, k)");
     call.line("        fits = bound < 1e38");

@@ -25,10 +25,10 @@
 // where on PyTorch's kernel computes in its largest blocks.
 //
 // On CUDA nothing asks for numbers, because each time the CPU would wait for the GPU, and a CUDA
-// graph could not be captured. Instead the result is NaN where a row of the mask is minus infinity
-// throughout; the mask must have numbers of q's dtype alone, which the kernels take it in; finite
-// fills are left as they are written, and so are widths that the kernels do not take (not a
-// multiple of 8).
+// graph could not be captured. So the result is made NaN where a row of the mask or of q makes it
+// so in eager; the mask must have numbers of q's dtype alone, since the kernels take it so; finite
+// fills stay as they are written, and so do negative scales, widths that are no multiple of 8, and
+// more matrices than the kernels take.
 //
 // Left alone: where anything else reads scores, where gradients are recorded, other devices, other
 // dtypes than bfloat16 and float16.

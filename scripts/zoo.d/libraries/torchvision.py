@@ -57,6 +57,11 @@ _TAKEN = {
 }
 
 
+_SIZES = 64, 96, 144, 224, 299
+# Smaller images make maps of one pixel, and torch.export takes a size of 1 for a size of its own.
+_LEAST = {"alexnet": 96, "inception_v3": 144}
+
+
 def _of_torchvision(name: str) -> Model:
     builder = of_torchvision.get_model_builder(name)
     family, *file = builder.__module__.split(".")[2:]
@@ -69,7 +74,7 @@ def _of_torchvision(name: str) -> Model:
         "detection": lambda _: [_detection()],
         "optical_flow": lambda _: [_flow()],
         "video": lambda _: map(batches, ((3, 8, 64, 64), (3, 16, 112, 112), (3, 16, 224, 224))),
-    }.get(family, lambda _: (batches((3, n, n)) for n in (64, 96, 224, 299)))
+    }.get(family, lambda _: (batches((3, n, n)) for n in _SIZES if n >= _LEAST.get(name, 0)))
     return Model(
         "torchvision",
         name,
@@ -88,7 +93,8 @@ def _detection() -> Calls:
         return ([torch.rand(3, *size) for size in sizes],)
 
     return Calls(
-        images((80, 96), (64, 80)), (images((64, 64)), images((96, 64), (72, 72), (64, 96)))
+        images((80, 96), (64, 80)),
+        (images((64, 64)), images((96, 64), (72, 72)), images((96, 64), (72, 72), (64, 96))),
     )
 
 

@@ -30,6 +30,26 @@ LEFT = (
     *("masked in place", "masked low", "masked by zeros", "where", "where not", "columns, masked"),
     "masked and biased",
 )
+LEFT_AT_RUN_TIME = {
+    "a negative scale": "s = q @ k.mT * -0.35\n" + SUM,
+    "a scale of nothing": "s = q @ k.mT * float(n - n)\n" + SUM,
+    "a width of 4": "q, k, v = q[..., :4], k[..., :4], v[..., :4]\ns = q @ k.mT\n" + SUM,
+}
+# What kernels of a GPU do not take as it is.
+COPIED = {
+    "an offset": "y = torch.cat([q, q, q], -1)\ns = y[..., 4:12] @ y[..., 5:13].mT\n" + SUM,
+    "strides": "y = torch.cat([q, q[..., :4]], -1)\ns = y[..., :8] @ k.mT\n" + SUM,
+    "a mask with an offset": "m = self.bias.to(q.dtype)[:, 1:n + 1, 1:n + 1]\ns = q @ k.mT + m\n"
+    + SUM,
+    "a permuted mask": "m = self.bias.to(q.dtype).mT[:, :n, :n]\ns = q @ k.mT + m\n" + SUM,
+    "a mask of rows": "m = self.bias.to(q.dtype)[:, :n, :1]\ns = q @ k.mT + m\n" + SUM,
+    "a mask of keys": "m = self.bias.to(q.dtype)[0, 0, :n]\ns = q @ k.mT + m\n" + SUM,
+    "the lowest number": (
+        "m = torch.zeros(n, n, dtype=q.dtype, device=q.device)\n"
+        "m[:, 2:] = -3.3895313892515355e38\nm[3] = -3.3895313892515355e38\n"
+        "s = q @ k.mT + m\n" + SUM
+    ),
+}
 
 
 def on_gpu(body: str, folder: Path, dtype: str = "bfloat16") -> Any:
@@ -113,12 +133,41 @@ def test_a_query_that_may_look_at_nothing(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(actual, eager, rtol=0.05, atol=0.03, equal_nan=True)
 
 
-def test_widths_that_kernels_do_not_take(tmp_path: Path) -> None:
-    model = on_gpu("q, k, v = q[..., :4], k[..., :4], v[..., :4]\n" + FUSED["plain"], tmp_path)
+@pytest.mark.parametrize("body", LEFT_AT_RUN_TIME.values(), ids=LEFT_AT_RUN_TIME)
+def test_what_kernels_do_not_take(body: str, tmp_path: Path) -> None:
+    model = on_gpu(body, tmp_path)
     with torch.no_grad():
         frozen, given = server(model), inputs(9)
+        assert "scaled_dot_product" in str(frozen.graph)
         assert not is_fused(frozen, *given)
         torch.testing.assert_close(frozen(*given), model(*given), rtol=0.05, atol=0.03)
+
+
+@pytest.mark.parametrize("name", COPIED)
+@pytest.mark.parametrize("n", [8, 9])
+def test_what_is_copied_for_kernels(name: str, n: int, tmp_path: Path) -> None:
+    model = on_gpu(COPIED[name], tmp_path)
+    with torch.no_grad():
+        frozen, given = server(model), inputs(n)
+        assert is_fused(frozen, *given)
+        torch.testing.assert_close(frozen(*given), model(*given), rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), -float("inf")])
+def test_a_query_that_is_not_finite(value: float, tmp_path: Path) -> None:
+    """Each of its scores is minus infinity, or one is NaN or infinity: eager gives NaN."""
+    body = (
+        "q = torch.where(x[:, None, :, :1] > 9.0, x[:, None, :, :1] * {}, q)\ns = q @ k.abs().mT\n"
+    )
+    model = on_gpu(body.format(f"float('{value}')") + SUM, tmp_path)
+    x, mask = inputs(9)
+    x[0, 5, 0] = 10.0
+    with torch.no_grad():
+        frozen = server(model)
+        assert is_fused(frozen, x, mask)
+        actual, eager = frozen(x, mask), model(x, mask)
+    assert eager.isnan().any() and not eager.isnan().all()
+    torch.testing.assert_close(actual, eager, rtol=0.05, atol=0.05, equal_nan=True)
 
 
 @pytest.mark.skipif(not torch.backends.cuda.is_built(), reason="decided on a GPU")
