@@ -11,6 +11,7 @@ does the same (``left``).
 from __future__ import annotations
 
 import copy
+import enum
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, NoReturn
@@ -40,13 +41,24 @@ _HANDS_ON = {
 NO_BUFFER = "which is no buffer, and which the program both writes and reads"
 
 
+class Lost(enum.Enum):
+    """What stands for a value with tensors or symbols, which are the run's, in the next."""
+
+    TENSORS = enum.auto()
+
+
+def _to_find(value: Any) -> Any:
+    return Lost.TENSORS if without_tensors(value) is None else copy.deepcopy(value)
+
+
 class Attributes:
     """By path. ``found`` are values that the program finds in place of the module's; ``refuse``
     refuses a step.
 
     Attributes:
-        left: the attributes that were read and then set to something else without tensors. A
-            program is what every call does only if a call that finds these does the same.
+        left: where attributes were read and then set to something else without tensors, all that
+            were set. A program is what every call does only if a call that finds these does the
+            same.
     """
 
     def __init__(
@@ -78,6 +90,8 @@ class Attributes:
         self._read.setdefault(path, step.node)
         if path not in self._kept:
             if path in self._found:
+                if self._found[path] is Lost.TENSORS:
+                    self._refuse(step, 503, [path, NO_BUFFER])
                 value = copy.deepcopy(self._found[path])
             else:
                 value = own(self._holder.attribute(path), self._holder)
@@ -182,7 +196,12 @@ class Attributes:
         for path, step in self._left_by.items():
             if without_tensors(self._written[path]) is None:  # by now
                 self._refuse(step, 503, [path, NO_BUFFER])
-        self.left = {path: copy.deepcopy(self._written[path]) for path in self._left_by}
+        if self._left_by:
+            self.left = {
+                path: _to_find(value)
+                for path, value in self._written.items()
+                if path not in self._recast  # these come to the same
+            }
 
     def refuse_left(self) -> NoReturn:
         """A call that finds what the one before it has left does something else."""

@@ -9,6 +9,7 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,10 @@ def export(
     Nothing is frozen: the program's ``state_dict`` is the model's, tensors that are shared stay
     shared, and buffers that the program writes to are buffers. Branches and loops on numbers and
     sizes are followed while it is exported, and torch.export guards what that took for granted; a
-    branch on the value of a tensor becomes ``torch.cond``. What asks whether gradients are recorded
-    is answered once: export inside ``torch.no_grad()`` what will run inside it.
+    branch on the value of a tensor becomes ``torch.cond``. Of a branch on how many elements there
+    are, which values tell, the program may have one side alone, and raises for the other; then a
+    warning has the line. What asks whether gradients are recorded is answered once: export inside
+    ``torch.no_grad()`` what will run inside it.
 
     Args:
         model (nn.Module | Callable | ScriptModule | ScriptFunction | str | Path): a module or
@@ -99,10 +102,11 @@ def export(
         kept = set(model.state_dict()) if isinstance(model, nn.Module) else None
 
         asks_small = records_gradients = False
+        one_way: set[str] = set()
         oblivious: dict[int, bool] = {}  # by the program, whether sizes were not looked at
 
         def traced(shapes: Any, is_bounded: bool) -> ExportedProgram:
-            nonlocal asks_small, records_gradients
+            nonlocal asks_small, records_gradients, one_way
 
             def once(found: Mapping[str, Any]) -> tuple[ExportedProgram, Interpreter]:
                 program = _Program(graph, scripted, formals, kept, is_bounded, found)
@@ -115,6 +119,7 @@ def export(
             made, interpreter = once({})
             asks_small = interpreter.asks_small
             records_gradients = interpreter.records_gradients
+            one_way = interpreter.one_way
             if left := interpreter.attributes.left:
                 again, second = once(left)
                 if not _is_same(again, made) or not _is_kept(left, second.attributes.left):
@@ -134,6 +139,13 @@ def export(
                 "jit_amp.export: the program asks whether gradients are recorded, and goes on "
                 "otherwise where they are not, as nn.MultiheadAttention does. The exported program "
                 "keeps the answer, yes: for inference, export inside torch.no_grad()",
+                stacklevel=2,
+            )
+        for line in sorted(one_way):
+            warnings.warn(
+                "jit_amp.export: a branch on how many there are, which the values of tensors tell: "
+                "one side cannot be exported beside the other. The exported program has one, for "
+                f"some and not for none, and raises where it goes the other way\n{line}",
                 stacklevel=2,
             )
         if strict:
@@ -164,18 +176,62 @@ def _each_once(given: Any) -> Any:
 
 
 def _is_same(a: ExportedProgram, b: ExportedProgram) -> bool:
-    def text(program: ExportedProgram) -> str:
-        parts = program.graph_module.modules()
-        return "\n".join(str(part.graph) for part in parts if isinstance(part, fx.GraphModule))
+    """Whether they compute the same; numbers that are known may come from dead operators."""
+    return _computed(a) == _computed(b)
 
-    return (
-        text(a) == text(b)
-        and a.constants.keys() == b.constants.keys()
-        and all(
-            torch.equal(x, b.constants[name]) if isinstance(x, Tensor) else x == b.constants[name]
-            for name, x in a.constants.items()
+
+def _computed(program: ExportedProgram) -> list[Any]:
+    """What is computed for a result or an effect, with constants by value."""
+    constants = {
+        name: _Constant(program.constants[of])
+        for name, of in program.graph_signature.inputs_to_lifted_tensor_constants.items()
+    }
+    parts = (part for part in program.graph_module.modules() if isinstance(part, fx.GraphModule))
+    return [_live(part.graph, constants) for part in parts]
+
+
+def _live(graph: fx.Graph, constants: Mapping[str, Any]) -> list[Any]:
+    waiting = [node for node in graph.nodes if node.op == "output" or _has_effect(node)]
+    live: set[fx.Node] = set()
+    while waiting:
+        node = waiting.pop()
+        if node not in live:
+            live.add(node)
+            waiting.extend(node.all_input_nodes)
+    numbers = {node: i for i, node in enumerate(x for x in graph.nodes if x in live)}
+
+    def operands(of: Any) -> str:
+        return repr(fx.map_arg(of, lambda node: f"%{numbers[node]}"))
+
+    return [
+        constants.get(node.name, node.name)
+        if node.op == "placeholder"
+        else (node.op, str(node.target), operands(node.args), operands(node.kwargs))
+        for node in numbers
+    ]
+
+
+def _has_effect(node: fx.Node) -> bool:
+    if node.op != "call_function":
+        return False
+    if node.target is torch.ops.aten.detach_.default:  # of a number, as a tensor
+        return node.args[0].target is not torch.ops.aten.lift_fresh_copy.default  # type: ignore[union-attr]
+    return node.is_impure() or isinstance(node.target, torch._ops.HigherOrderOperator)
+
+
+@dataclass(eq=False)
+class _Constant:
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Constant):
+            return NotImplemented
+        one, two = self.value, other.value
+        if not (isinstance(one, Tensor) and isinstance(two, Tensor)):
+            return one is two
+        return (one.dtype, one.device, one.shape) == (two.dtype, two.device, two.shape) and bool(
+            torch.equal(one, two)
         )
-    )
 
 
 def _check_no_fakes(program: ExportedProgram) -> None:

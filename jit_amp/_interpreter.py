@@ -69,6 +69,8 @@ class Interpreter:
         asks_small: the program has compared sizes, and for a size of 0 or 1 the answer is another.
         records_gradients: the program has asked whether gradients are recorded, they were, and
             something depends on that.
+        one_way: lines of branches on sizes that the values of tensors tell, of which the program
+            has one side, and a check.
         attributes, known, parted, whole: of the run, each with its own file.
     """
 
@@ -83,6 +85,7 @@ class Interpreter:
         self.found = found or {}
         self.asks_small = False
         self.records_gradients = False
+        self.one_way: set[str] = set()
         self.has_cudnn = torch.backends.cudnn.enabled  # torch.export switches it off to look on
         self._graphs = [graph]  # nodes belong to their graph, and do not keep it
         self._last: Step | None = None

@@ -50,6 +50,10 @@ _CHANGES = frozenset(
         "remove", "update", "setdefault", "popitem", "add_",
     )
 ) | {"prim::SetAttr"}  # fmt: skip
+_OF_SIZES = frozenset(
+    f"aten::{name}"
+    for name in ("size", "numel", "dim", "len", "gt", "ge", "lt", "le", "eq", "ne", "__not__")
+)  # fmt: skip
 
 
 @dataclass
@@ -160,6 +164,16 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {said[0]}"
 
 
+def _where_not_empty(condition: SymBool) -> int | None:
+    """The side that a branch on sizes takes for all of them but 0, where that is one: the sizes of
+    tensors which have as many elements as values tell, such as the boxes that a detector keeps."""
+    unknown = free_unbacked_symbols(condition)
+    if condition.node.expr.free_symbols != unknown:
+        return None
+    made = [condition.node.expr.subs(dict.fromkeys(unknown, n)) for n in (1, 2, 7, 10**9 + 7)]
+    return next((side for side in (0, 1) if all(each == (side == 0) for each in made)), None)
+
+
 class WholeBlocks:
     """Runs blocks for the interpreter.
 
@@ -171,6 +185,7 @@ class WholeBlocks:
         self._interpreter = interpreter
         self.depth = 0
         self._effects: list[Tensor] = []
+        self._refused: int | None = None  # which side of the last branch cannot be exported
 
     def while_loop(
         self, step: Step, frame: Frame, body: Code, goes_on: Any, carried: list[Any]
@@ -263,7 +278,46 @@ class WholeBlocks:
         if not any(block.steps for block in blocks) and not step.outputs:
             return []
         kinds = [str(x.type()) for x in step.node.outputs()]
-        return self._cond(step, frame, condition, blocks, kinds)
+        if kinds == ["bool"] and (decided := self._of_bools(frame, condition, blocks)) is not None:
+            return [decided]
+        attributes, known = self._interpreter.attributes, self._interpreter.known
+        was, numbers = attributes.now(), dict(known.numbers)
+        try:
+            return self._cond(step, frame, condition, blocks, kinds)
+        except _C.AutocastError as error:
+            chosen = None
+            if isinstance(condition, SymBool):
+                refused = self._refused
+                chosen = _where_not_empty(condition) if refused is None else 1 - refused
+            if chosen is None:
+                raise
+            try:
+                attributes.put_back(was)
+            except TypeError:
+                raise error from None
+        known.numbers = numbers
+        said = "the program goes a way here that it could not be exported for"
+        self._check(condition, holds=chosen == 0, message=f"{said}\n{step.trace}")
+        self._interpreter.one_way.add(step.trace)
+        return self._interpreter.run(blocks[chosen], frame)
+
+    def _of_bools(self, frame: Frame, condition: Any, blocks: list[Code]) -> Any:
+        """What ``and``, ``or`` and ``not`` of comparisons of sizes give, which are branches too;
+        None where it is something else."""
+        steps = [each for block in blocks for each in block.all_steps()]
+        if not isinstance(condition, SymBool) or not all(
+            each.is_fixed or each.node.kind() in _OF_SIZES for each in steps
+        ):
+            return None
+        yes, no = (self._interpreter.run(block, frame)[0] for block in blocks)
+        if type(yes) is bool and type(no) is bool:
+            inverse = PLAIN["aten::__not__"](condition)
+            return yes if yes == no else condition if yes else inverse
+        if no is False and isinstance(yes, SymBool):
+            return condition & yes
+        if yes is True and isinstance(no, SymBool):
+            return condition | no
+        return None
 
     def turn(self, step: Step, frame: Frame, goes_on: Any, body: Code, counter: int) -> list[Any]:
         """One turn of a loop over a number, or none where the loop has ended before, by ``break``
@@ -290,6 +344,10 @@ class WholeBlocks:
             message = str(value or message)
         elif raises.inputs[0] in frame:
             message = str(frame[raises.inputs[0]])
+        self._check(condition, holds, message)
+
+    @staticmethod
+    def _check(condition: Any, holds: bool, message: str) -> None:
         if isinstance(condition, Tensor):
             holding = condition if holds else torch.ops.aten.logical_not.default(condition)
             torch.ops.aten._assert_async.msg(holding, message)
@@ -306,7 +364,8 @@ class WholeBlocks:
         if isinstance(condition, Tensor):
             condition = as_condition(condition)
         truths = [i for i, kind in enumerate(kinds) if kind == "bool"]
-        sides = [self._side(block, closed, truths) for block in blocks]
+        self._refused = None
+        sides = [self._side(i, block, closed, truths) for i, block in enumerate(blocks)]
         try:
             made = self._as_cond(condition, sides, closed.operands)
         except (_C.AutocastError, Raised, TooLong, MemoryError):
@@ -362,11 +421,15 @@ class WholeBlocks:
                 return made
         raise _Uneven("one side gives what the other does not")
 
-    def _side(self, block: Code, closed: Closed, truths: list[int]) -> Side:
+    def _side(self, number: int, block: Code, closed: Closed, truths: list[int]) -> Side:
         parted = self._interpreter.parted
 
         def run(*operands: Any) -> tuple[Any, ...]:
-            values, flag = self._run_with_effects(block, closed, operands)
+            try:
+                values, flag = self._run_with_effects(block, closed, operands)
+            except _C.AutocastError:
+                self._refused = number
+                raise
             values = [
                 pytree.tree_map(_empty, side.fill[i])
                 if value is UNINITIALIZED and i in side.fill

@@ -223,6 +223,41 @@ class Anchors(nn.Module):
         return torch.cat([each * scales[0] + y[:1] for each in self.anchors]) * scales[1]
 
 
+class TwoScales(nn.Module):
+    """The second attribute is read by later calls alone; numbers come from operators."""
+
+    __annotations__ = {"low": Optional[float], "high": Optional[float]}  # noqa: UP045
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.low = self.high = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        low, high = self.low, self.high if self.low is not None else None
+        if low is None or high is None:
+            self.low = float(torch.log2(torch.tensor(4.0)))
+            self.high = float(torch.log2(torch.tensor(8.0)))
+        low, high = self.low, self.high
+        assert low is not None and high is not None
+        return x * low + high
+
+
+class KeepsTensor(nn.Module):
+    """The second call reads what the first has set, a tensor of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called, self.last = False, [torch.zeros(4)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.called:
+            x = x + self.last[0]
+        else:
+            self.last = [x[0] * 2]
+        self.called = True
+        return x + 0 * x
+
+
 class Reused(Anchors):
     """Its second call multiplies what the first has rounded."""
 
@@ -304,10 +339,16 @@ def test_state_that_a_second_call_finds_and_does_the_same() -> None:
     program = jit_amp.export(anchors, (x,)).module()
     for each in (x, torch.rand(3, 4)):
         assert_same(program(each), anchors(each), "anchors")
+    scales = TwoScales().eval()
+    program = jit_amp.export(scales, (x,)).module()
+    for each in (x, torch.rand(3, 4)):
+        assert_same(program(each), scales(each), "scales")
 
 
 @pytest.mark.parametrize(
-    "model", [Reused(), Alternating(), Tallied()], ids=lambda each: type(each).__name__
+    "model",
+    [Reused(), Alternating(), Tallied(), KeepsTensor()],
+    ids=lambda each: type(each).__name__,
 )
 def test_state_that_makes_a_later_call_another_is_refused(model: nn.Module) -> None:
     with pytest.raises(jit_amp.AutocastError, match="JA503"):

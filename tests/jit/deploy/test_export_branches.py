@@ -442,3 +442,72 @@ def test_a_buffer_that_becomes_another_is_not_written_to() -> None:
         assert_same([run(X) for _ in range(3)], [module(X) for _ in range(3)])
         with pytest.raises(jit_amp.AutocastError, match="JA503"):
             jit_amp.export(Buffers(True), (X,))
+
+
+class Boxes(nn.Module):
+    """The rank of the result depends on whether anything is kept."""
+
+    def forward(self, x: Tensor):
+        kept = x[x[:, 0] > 0.5]
+        if kept.numel() > 0:
+            return kept.reshape(kept.size(0), 2, 4)
+        return kept
+
+
+class Classes(nn.Module):
+    """One side of a branch on how many are kept has a loop over values."""
+
+    def forward(self, x: Tensor):
+        kept = x[x[:, 0] > 0.5]
+        if kept.size(0) > 100 and not torch.jit.is_tracing():
+            for value in torch.unique(kept):
+                kept = kept + value
+        else:
+            kept = kept * 2
+        return kept
+
+
+class Either(nn.Module):
+    def forward(self, x: Tensor):
+        n = x[x[:, 0] > 0.5].size(0)
+        few = n < 1 or n > 100
+        if not few and n != 50:
+            return x + 1
+        return x - 1
+
+
+def rows(kept: int) -> Tensor:
+    x = torch.rand(128, 8, generator=torch.Generator().manual_seed(kept)) / 2
+    x[:kept, 0] += 0.5
+    return x
+
+
+@pytest.mark.parametrize(
+    ("make", "right", "raises"), [(Boxes, (1, 5), (0,)), (Classes, (0, 100), (101,))]
+)
+def test_a_branch_on_how_many_there_are_has_one_side(
+    make: Any, right: tuple[int, ...], raises: tuple[int, ...]
+) -> None:
+    """Where it cannot have both: it says so when it is exported, and raises for the other."""
+    module = make().eval()
+    with pytest.warns(UserWarning, match="one side cannot be exported") as told:
+        program = jit_amp.export(module, (rows(3),))
+    assert len([each for each in told if "if kept." in str(each.message)]) == 1
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    for each in (program, torch.export.load(file)):
+        for kept in right:
+            assert_same(each.module()(rows(kept)), module(rows(kept)))
+        for kept in raises:
+            with pytest.raises(RuntimeError, match="Runtime assertion failed"):
+                each.module()(rows(kept))
+
+
+def test_and_or_and_not_of_sizes() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        program = jit_amp.export(Either(), (rows(3),))
+    assert str(program.graph).count("target=torch.ops.higher_order.cond]") == 1
+    for kept in (0, 1, 50, 100, 101):
+        assert_same(program.module()(rows(kept)), Either()(rows(kept)))
