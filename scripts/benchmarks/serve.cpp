@@ -36,9 +36,11 @@ double resident() {
   return static_cast<double>(resident) * 4096 / (1 << 20);
 }
 
-Call loaded(const std::string& kind, const std::string& path) {
+// A package computes as many calls at a time as it has runners.
+Call loaded(const std::string& kind, const std::string& path, size_t threads) {
   if (kind == "package") {
-    auto package = std::make_shared<torch::inductor::AOTIModelPackageLoader>(path);
+    auto package =
+        std::make_shared<torch::inductor::AOTIModelPackageLoader>(path, "model", false, threads);
     return [package](const at::Tensor& x) { return package->run({x})[0]; };
   }
   auto module = std::make_shared<torch::jit::Module>(torch::jit::load(path));
@@ -58,9 +60,9 @@ int main(int count, char** arguments) {
   at::set_num_threads(1);
   const c10::InferenceMode inference;
   const std::string kind = arguments[1];
-  const Call call = loaded(kind, arguments[2]);
   const at::Tensor x = torch::jit::load(arguments[3]).attr("x").toTensor();
   const size_t threads = std::stoul(arguments[4]);
+  const Call call = loaded(kind, arguments[2], threads);
   const double seconds = std::stod(arguments[5]);
   const size_t calls = std::stoul(arguments[6]);
   const at::Tensor expected = call(x).clone();

@@ -65,7 +65,7 @@ def write(name: str, form: str, folder: Path) -> None:
     torch.jit.save(frozen, folder / "module.pt")
 
 
-def loaded(name: str, form: str, folder: Path) -> Callable[[Tensor], Tensor]:
+def loaded(name: str, form: str, folder: Path, threads: int) -> Callable[[Tensor], Tensor]:
     if form in ("eager", "torch.compile"):
         model, _ = prepared(name)
         if form == "eager":
@@ -75,7 +75,10 @@ def loaded(name: str, form: str, folder: Path) -> Callable[[Tensor], Tensor]:
         config.freezing = True
         return torch.compile(model)
     if form == "AOTInductor":
-        return torch._inductor.aoti_load_package(str(folder / "module.pt2"))
+        from torch._inductor import package
+
+        # It computes as many calls at a time as it has runners.
+        return package.load_package(str(folder / "module.pt2"), num_runners=threads)
     return torch.jit.load(folder / "module.pt")
 
 
@@ -184,7 +187,7 @@ def main() -> None:
     if options.one:
         form, folder, threads = options.one
         torch.set_num_threads(1)
-        call = loaded(options.model, form, Path(folder))
+        call = loaded(options.model, form, Path(folder), int(threads))
         x = prepared(options.model)[1]
         print(json.dumps(served(call, x, int(threads), options.seconds, options.calls)))
         return
