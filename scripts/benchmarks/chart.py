@@ -9,6 +9,7 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot
 
+GREYS = {"eager": "#222222", "torch.compile": "#999999", "AOTInductor": "#666666"}
 OURS, PEERS, LIMIT = "#1769aa", "#b8c4ce", "#444444"
 
 
@@ -133,22 +134,32 @@ def draw_rates(model: str, results: dict[str, dict[int, float]], path: Path) -> 
         results: by form and number of threads.
         path: of the PNG.
     """
-    figure, axis = pyplot.subplots(figsize=(7, 4), layout="constrained")
-    for form, rates in results.items():
-        axis.plot(
-            list(rates),
-            list(rates.values()),
-            marker="o",
-            color=OURS if form.startswith("jit_amp") else None,
-            linestyle="--" if form.endswith("C++") else "-",
-            label=form,
-        )
-    axis.set_xscale("log", base=2)
-    axis.set_xticks(threads := sorted({n for rates in results.values() for n in rates}), threads)
-    axis.set_ylim(0)
-    axis.set_xlabel("threads that call")
-    axis.set_ylabel("requests a second")
-    axis.set_title(f"{model}, batch 1", fontsize=10, loc="left")
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(fontsize=8, frameon=False)
+    ways = list(dict.fromkeys(form.rsplit(", ", 1)[1] for form in results))
+    threads = sorted({n for rates in results.values() for n in rates})
+    figure, axes = pyplot.subplots(
+        1, len(ways), figsize=(1 + 4.5 * len(ways), 4), layout="constrained", squeeze=False,
+        sharey=True,
+    )  # fmt: skip
+    for axis, way in zip(axes[0], ways, strict=True):
+        lines = {form.rsplit(", ", 1)[0]: x for form, x in results.items() if form.endswith(way)}
+        ends: list[float] = []
+        top = max(max(rates.values()) for rates in results.values())
+        for form, rates in sorted(lines.items(), key=lambda item: list(item[1].values())[-1]):
+            ours = form.startswith("jit_amp")
+            color = "#8fbbe0" if form.endswith("portable") else OURS if ours else GREYS[form]
+            axis.plot(list(rates), list(rates.values()), marker="o", color=color, linewidth=2)
+            ends.append(max(list(rates.values())[-1], (ends or [-top])[-1] + top / 18))
+            axis.annotate(
+                form, (threads[-1], ends[-1]), (8, 0), textcoords="offset points", va="center",
+                fontsize=8, color=color,
+            )  # fmt: skip
+        axis.set_xscale("log", base=2)
+        axis.set_xlim(threads[0] * 0.9, threads[-1] * 2.6)
+        axis.set_xticks(threads, threads)
+        axis.set_ylim(0, 1.05 * top)
+        axis.set_title(f"{model}, batch 1, called from {way}", fontsize=10, loc="left")
+        axis.tick_params(labelsize=8)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0][0].set_ylabel("requests a second", fontsize=9)
+    figure.supxlabel("threads that call", fontsize=9)
     figure.savefig(path, dpi=110)
