@@ -117,6 +117,8 @@ class Attributes:
             now = pytree.tree_flatten(value)
             if is_same(now, self._kept[path][1]):  # what it was
                 self._kept[path] = value, now
+                self._written.pop(path, None)
+                self._left_by.pop(path, None)
                 return
             if path not in self._used and self._is_cast(value, path):
                 self._recast.add(path)

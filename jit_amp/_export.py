@@ -29,6 +29,7 @@ from jit_amp._holder import Holder
 from jit_amp._interpreter import Interpreter
 from jit_amp._larger_hints import put_larger_hints
 from jit_amp._script import _scripted
+from jit_amp._whole_blocks import OneWay
 
 
 @_kept.onednn()
@@ -102,24 +103,32 @@ def export(
         kept = set(model.state_dict()) if isinstance(model, nn.Module) else None
 
         asks_small = records_gradients = False
-        one_way: set[str] = set()
+        one_way: dict[str, int] = {}  # by the line of a branch, its side
+        chosen: dict[int, int] = {}
         oblivious: dict[int, bool] = {}  # by the program, whether sizes were not looked at
 
         def traced(shapes: Any, is_bounded: bool) -> ExportedProgram:
-            nonlocal asks_small, records_gradients, one_way
+            nonlocal asks_small, records_gradients
 
             def once(found: Mapping[str, Any]) -> tuple[ExportedProgram, Interpreter]:
-                program = _Program(graph, scripted, formals, kept, is_bounded, found)
-                made = torch.export.export(
-                    program, args, named, dynamic_shapes=shapes, strict=False
-                )
-                _check_no_fakes(made)
-                return made, program.__dict__["_jit_amp_interpreter"]
+                while True:
+                    program = _Program(graph, scripted, formals, kept, is_bounded, found, chosen)
+                    try:
+                        made = torch.export.export(
+                            program, args, named, dynamic_shapes=shapes, strict=False
+                        )
+                    except OneWay as branch:
+                        if branch.number in chosen:
+                            raise branch.error from None
+                        chosen[branch.number] = branch.side
+                        one_way[branch.line] = branch.side
+                        continue
+                    _check_no_fakes(made)
+                    return made, program.__dict__["_jit_amp_interpreter"]
 
             made, interpreter = once({})
             asks_small = interpreter.asks_small
             records_gradients = interpreter.records_gradients
-            one_way = interpreter.one_way
             if left := interpreter.attributes.left:
                 again, second = once(left)
                 if not _is_same(again, made) or not _is_kept(left, second.attributes.left):
@@ -141,11 +150,12 @@ def export(
                 "keeps the answer, yes: for inference, export inside torch.no_grad()",
                 stacklevel=2,
             )
-        for line in sorted(one_way):
+        for line, side in one_way.items():
+            which = "the condition holds" if side == 0 else "the condition does not hold"
             warnings.warn(
                 "jit_amp.export: a branch on how many there are, which the values of tensors tell: "
-                "one side cannot be exported beside the other. The exported program has one, for "
-                f"some and not for none, and raises where it goes the other way\n{line}",
+                "one side cannot be exported beside the other. The exported program is for where "
+                f"{which}, and raises elsewhere\n{line}",
                 stacklevel=2,
             )
         if strict:
@@ -176,8 +186,21 @@ def _each_once(given: Any) -> Any:
 
 
 def _is_same(a: ExportedProgram, b: ExportedProgram) -> bool:
-    """Whether they compute the same; numbers that are known may come from dead operators."""
-    return _computed(a) == _computed(b)
+    """Whether they compute the same for the same arguments; numbers that are known may come from
+    dead operators."""
+    return _form(a) == _form(b) and _computed(a) == _computed(b)
+
+
+def _form(program: ExportedProgram) -> list[Any]:
+    """The structure of arguments and results, and which sizes are free."""
+    sizes = [
+        str(tuple(value.shape)) if isinstance(value := node.meta.get("val"), Tensor) else str(value)
+        for node in program.graph.nodes
+        if node.op == "placeholder" and node.name in program.graph_signature.user_inputs
+    ]
+    results = [(each.kind, each.target) for each in program.graph_signature.output_specs]
+    ranges = sorted((str(size), str(of)) for size, of in program.range_constraints.items())
+    return [program.call_spec, sizes, results, ranges]
 
 
 def _computed(program: ExportedProgram) -> list[Any]:
@@ -229,9 +252,10 @@ class _Constant:
         one, two = self.value, other.value
         if not (isinstance(one, Tensor) and isinstance(two, Tensor)):
             return one is two
-        return (one.dtype, one.device, one.shape) == (two.dtype, two.device, two.shape) and bool(
-            torch.equal(one, two)
-        )
+        like = (one.dtype, one.device, one.shape) == (two.dtype, two.device, two.shape)
+        if not like or not torch.equal(one, two):
+            return False
+        return not one.is_floating_point() or torch.equal(one.signbit(), two.signbit())
 
 
 def _check_no_fakes(program: ExportedProgram) -> None:
@@ -261,9 +285,10 @@ class _Program(nn.Module):
         kept: set[str] | None,
         is_bounded: bool,
         found: Mapping[str, Any],
+        one_way: Mapping[int, int],
     ) -> None:
         super().__init__()
-        run = Interpreter(graph, Holder(self, module, graph, kept), is_bounded, found)
+        run = Interpreter(graph, Holder(self, module, graph, kept), is_bounded, found, one_way)
         self.__dict__["_jit_amp_interpreter"] = run  # beside the names of the model
         if module is not None:
             self.training = bool(getattr(module, "training", False))

@@ -32,6 +32,7 @@ class Step:
     is_fixed: bool = False
     """Whether it reads what is there before any branch: attributes and constants."""
     trace: str = ""
+    number: int = 0
 
     @property
     def writes(self) -> bool:

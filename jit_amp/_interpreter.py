@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import torch
-from torch import SymInt, Tensor
+from torch import SymBool, SymInt, Tensor
 from torch.fx import traceback as fx_traceback
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
@@ -49,7 +49,7 @@ from jit_amp._small_sizes import (
     asks_of_small_sizes,
     depends_on_small_sizes,
 )
-from jit_amp._whole_blocks import WholeBlocks
+from jit_amp._whole_blocks import OneWay, WholeBlocks
 
 # Of a size's expression, where sizes may be fixed instead. PyTorch takes minutes to reason about a
 # product of sizes that were divided twice, such as the number of windows of a Swin Transformer.
@@ -63,14 +63,13 @@ WITHOUT_END = 2**62  # turns: of a while loop
 class Interpreter:
     """Runs the graph. ``holder`` has the tensors of the module and of the graph. Where it is
     bounded, sizes do not become expressions of any length: TooLong is raised. ``found`` are values
-    of attributes, by path, that the program finds in place of the module's.
+    of attributes, by path, that the program finds in place of the module's. ``one_way``: by a
+    step's number, the side of a branch that the program has alone, with a check.
 
     Attributes:
         asks_small: the program has compared sizes, and for a size of 0 or 1 the answer is another.
         records_gradients: the program has asked whether gradients are recorded, they were, and
             something depends on that.
-        one_way: lines of branches on sizes that the values of tensors tell, of which the program
-            has one side, and a check.
         attributes, known, parted, whole: of the run, each with its own file.
     """
 
@@ -80,15 +79,17 @@ class Interpreter:
         holder: Holder,
         is_bounded: bool = False,
         found: Mapping[str, Any] | None = None,
+        one_way: Mapping[int, int] | None = None,
     ) -> None:
         self.graph, self.holder, self.is_bounded = graph, holder, is_bounded
         self.found = found or {}
         self.asks_small = False
         self.records_gradients = False
-        self.one_way: set[str] = set()
+        self.one_way = dict(one_way or {})
         self.has_cudnn = torch.backends.cudnn.enabled  # torch.export switches it off to look on
         self._graphs = [graph]  # nodes belong to their graph, and do not keep it
         self._last: Step | None = None
+        self._steps = 0
         self._begin(())
         self.code = self._compiled(graph, lambda value: int(value.unique()))
 
@@ -157,7 +158,9 @@ class Interpreter:
             [number(value) for value in node.inputs()],
             [number(value) for value in node.outputs()],
             trace=self.holder.trace_of(node),
+            number=self._steps,
         )
+        self._steps += 1
         kind = node.kind()
         if special := getattr(self, "_" + kind.replace("::", "_"), None):
             step.run = special(step, blocks)
@@ -240,7 +243,7 @@ class Interpreter:
                 self.attributes.watch(step, operands, made)
                 if self.is_bounded and isinstance(made, (SymInt, Tensor, list)):
                     _check_length(made)
-            except (_C.AutocastError, Raised, TooLong, MemoryError, Outside):
+            except (_C.AutocastError, Raised, TooLong, MemoryError, Outside, OneWay):
                 raise
             except Exception as error:
                 self._failed(step, error)
@@ -530,6 +533,10 @@ class Interpreter:
         step.takes_truth = True
 
         def run(_: Frame, a: Any, b: Any) -> Any:
+            if isinstance(a, SymBool) and isinstance(b, SymBool):
+                inverse: Any = torch.sym_not  # has no types
+                same = (a & b) | (inverse(a) & inverse(b))
+                return same if equal else inverse(same)
             for one, other in ((a, b), (b, a)):
                 is_known = type(one) is bool and isinstance(other, Truth)
                 if is_known and isinstance(other.of, Tensor):

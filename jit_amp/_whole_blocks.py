@@ -164,14 +164,54 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {said[0]}"
 
 
-def _where_not_empty(condition: SymBool) -> int | None:
-    """The side that a branch on sizes takes for all of them but 0, where that is one: the sizes of
-    tensors which have as many elements as values tell, such as the boxes that a detector keeps."""
-    unknown = free_unbacked_symbols(condition)
-    if condition.node.expr.free_symbols != unknown:
+class OneWay(Exception):
+    """A branch on sizes, both sides of which no program can have: ``jit_amp._export`` tries again,
+    with one of them and a check."""
+
+    def __init__(self, number: int, side: int, line: str, error: _C.AutocastError) -> None:
+        super().__init__(number, side, line, error)
+        self.number, self.side, self.line, self.error = number, side, line, error
+
+
+# Of expressions of ints, of which torch.export keeps what is checked; it drops those of floats.
+_KEPT = frozenset({
+    "Add", "And", "BooleanFalse", "BooleanTrue", "CleanDiv", "Equality", "FloorDiv",
+    "GreaterThan", "Integer", "LessThan", "Max", "Min", "Mod", "Mul", "NegativeOne", "Not", "One",
+    "Or", "PythonMod", "StrictGreaterThan", "StrictLessThan", "Symbol", "Unequality", "Zero",
+})  # fmt: skip
+
+
+def _is_of_ints(condition: SymBool) -> bool:
+    parts = [condition.node.expr]
+    for each in parts:
+        parts.extend(each.args)
+        if type(each).__name__ not in _KEPT or (each.is_Symbol and not each.is_integer):
+            return False
+    return True
+
+
+def _one_way(condition: Any, error: _C.AutocastError) -> int | None:
+    """The side that a program can have alone, where the condition is about how many elements
+    tensors have which values tell, such as the boxes that a detector keeps: that for some, if the
+    other is for none; or, if one side was refused, the other, if that is not for none."""
+    if not isinstance(condition, SymBool) or not free_unbacked_symbols(condition):
         return None
-    made = [condition.node.expr.subs(dict.fromkeys(unknown, n)) for n in (1, 2, 7, 10**9 + 7)]
-    return next((side for side in (0, 1) if all(each == (side == 0) for each in made)), None)
+    expression = condition.node.expr
+    if not _is_of_ints(condition):
+        return None
+    symbols = sorted(expression.free_symbols, key=str)
+    made: set[bool] = set()
+    for start, apart in ((1, 0), (1, 1), (2, 5), (7, -1), (10**9, 3)):
+        values = {symbol: max(1, start + i * apart) for i, symbol in enumerate(symbols)}
+        try:
+            made.add(bool(expression.subs(values)))
+        except Exception:  # of any class: by sympy, of numbers that cannot be
+            return None
+    refused = error.__dict__.get("side")
+    if len(made) == 1:
+        some = 0 if made == {True} else 1
+        return None if refused == some else some
+    return None if refused is None else 1 - refused
 
 
 class WholeBlocks:
@@ -185,7 +225,6 @@ class WholeBlocks:
         self._interpreter = interpreter
         self.depth = 0
         self._effects: list[Tensor] = []
-        self._refused: int | None = None  # which side of the last branch cannot be exported
 
     def while_loop(
         self, step: Step, frame: Frame, body: Code, goes_on: Any, carried: list[Any]
@@ -280,26 +319,16 @@ class WholeBlocks:
         kinds = [str(x.type()) for x in step.node.outputs()]
         if kinds == ["bool"] and (decided := self._of_bools(frame, condition, blocks)) is not None:
             return [decided]
-        attributes, known = self._interpreter.attributes, self._interpreter.known
-        was, numbers = attributes.now(), dict(known.numbers)
+        if (chosen := self._interpreter.one_way.get(step.number)) is not None:
+            said = "the program goes a way here that it could not be exported for"
+            self._check(condition, holds=chosen == 0, message=f"{said}\n{step.trace}")
+            return self._interpreter.run(blocks[chosen], frame)
         try:
             return self._cond(step, frame, condition, blocks, kinds)
         except _C.AutocastError as error:
-            chosen = None
-            if isinstance(condition, SymBool):
-                refused = self._refused
-                chosen = _where_not_empty(condition) if refused is None else 1 - refused
-            if chosen is None:
-                raise
-            try:
-                attributes.put_back(was)
-            except TypeError:
-                raise error from None
-        known.numbers = numbers
-        said = "the program goes a way here that it could not be exported for"
-        self._check(condition, holds=chosen == 0, message=f"{said}\n{step.trace}")
-        self._interpreter.one_way.add(step.trace)
-        return self._interpreter.run(blocks[chosen], frame)
+            if self.depth == 0 and (chosen := _one_way(condition, error)) is not None:
+                raise OneWay(step.number, chosen, step.trace, error) from error
+            raise
 
     def _of_bools(self, frame: Frame, condition: Any, blocks: list[Code]) -> Any:
         """What ``and``, ``or`` and ``not`` of comparisons of sizes give, which are branches too;
@@ -348,6 +377,8 @@ class WholeBlocks:
 
     @staticmethod
     def _check(condition: Any, holds: bool, message: str) -> None:
+        if isinstance(condition, SymBool) and not _is_of_ints(condition):
+            condition = as_condition(_as_operand(condition))  # torch.export drops checks of floats
         if isinstance(condition, Tensor):
             holding = condition if holds else torch.ops.aten.logical_not.default(condition)
             torch.ops.aten._assert_async.msg(holding, message)
@@ -364,7 +395,6 @@ class WholeBlocks:
         if isinstance(condition, Tensor):
             condition = as_condition(condition)
         truths = [i for i, kind in enumerate(kinds) if kind == "bool"]
-        self._refused = None
         sides = [self._side(i, block, closed, truths) for i, block in enumerate(blocks)]
         try:
             made = self._as_cond(condition, sides, closed.operands)
@@ -427,8 +457,8 @@ class WholeBlocks:
         def run(*operands: Any) -> tuple[Any, ...]:
             try:
                 values, flag = self._run_with_effects(block, closed, operands)
-            except _C.AutocastError:
-                self._refused = number
+            except _C.AutocastError as error:
+                error.__dict__["side"] = number  # of the outermost branch
                 raise
             values = [
                 pytree.tree_map(_empty, side.fill[i])

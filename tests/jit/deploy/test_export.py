@@ -242,6 +242,47 @@ class TwoScales(nn.Module):
         return x * low + high
 
 
+class PutsBack(nn.Module):
+    __annotations__ = {"depth": int}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.depth = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        before = self.depth
+        self.depth = 1
+        y = x * self.depth
+        self.depth = before
+        return y + self.depth
+
+
+class Fixes(nn.Module):
+    """The second call does something else for other sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fresh = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x + 1
+        if not self.fresh and x.size(0) != 2:
+            y = y * 2
+        self.fresh = False
+        return y
+
+
+class Names(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fresh = True
+
+    def forward(self, x: Tensor):
+        name = "first" if self.fresh else "later"
+        self.fresh = False
+        return {name: x + 1}
+
+
 class KeepsTensor(nn.Module):
     """The second call reads what the first has set, a tensor of its own."""
 
@@ -341,6 +382,8 @@ def test_state_that_a_second_call_finds_and_does_the_same() -> None:
         assert_same(program(each), anchors(each), "anchors")
     scales = TwoScales().eval()
     program = jit_amp.export(scales, (x,)).module()
+    back = jit_amp.export(PutsBack(), (x,)).module()
+    assert_same(back(x), PutsBack()(x), "put back")
     for each in (x, torch.rand(3, 4)):
         assert_same(program(each), scales(each), "scales")
 

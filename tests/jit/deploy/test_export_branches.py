@@ -476,6 +476,64 @@ class Either(nn.Module):
         return x - 1
 
 
+class Counted(nn.Module):
+    """What the attempt to have both sides writes stays nowhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward(self, x: Tensor):
+        kept = x[x[:, 0] > 0.5]
+        if kept.numel() > 0:
+            self.count.add_(1)
+            k = 2
+        else:
+            k = 3
+        return x * k + self.count
+
+
+class Nested(nn.Module):
+    """An inner branch that has one side says nothing of the outer one."""
+
+    def forward(self, x: Tensor):
+        kept = x[x[:, 0] > 0.5]
+        if kept.size(0) > 0:
+            return kept.reshape(kept.size(0), 2, 4), kept * 2
+        return kept, torch.zeros(0, 8)
+
+
+class Half(nn.Module):
+    """torch.export keeps no check of a float."""
+
+    def forward(self, x: Tensor):
+        kept = x[x[:, 0] > 0.5]
+        if float(kept.size(0)) / float(x.size(0)) > 0.5:
+            for value in torch.unique(kept):
+                kept = kept + value
+        return kept
+
+
+class NoneOnly(nn.Module):
+    """The side for some cannot be exported."""
+
+    def forward(self, x: Tensor):
+        kept = x[x[:, 0] > 0.5]
+        if kept.numel() == 0:
+            return kept
+        for value in torch.unique(kept):
+            kept = kept + value
+        return kept
+
+
+class AsMany(nn.Module):
+    def forward(self, x: Tensor):
+        a, b = x[x[:, 0] > 0.5], x[x[:, 1] > 0.25]
+        if a.size(0) == b.size(0):
+            return torch.stack([a, b])
+        return a
+
+
 def rows(kept: int) -> Tensor:
     x = torch.rand(128, 8, generator=torch.Generator().manual_seed(kept)) / 2
     x[:kept, 0] += 0.5
@@ -483,7 +541,13 @@ def rows(kept: int) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("make", "right", "raises"), [(Boxes, (1, 5), (0,)), (Classes, (0, 100), (101,))]
+    ("make", "right", "raises"),
+    [
+        (Boxes, (1, 5), (0,)),
+        (Classes, (0, 100), (101,)),
+        (Counted, (1, 5), (0,)),
+        (Nested, (1, 5), (0,)),
+    ],
 )
 def test_a_branch_on_how_many_there_are_has_one_side(
     make: Any, right: tuple[int, ...], raises: tuple[int, ...]
@@ -496,12 +560,20 @@ def test_a_branch_on_how_many_there_are_has_one_side(
     file = io.BytesIO()
     torch.export.save(program, file)
     file.seek(0)
-    for each in (program, torch.export.load(file)):
-        for kept in right:
-            assert_same(each.module()(rows(kept)), module(rows(kept)))
+    expecting = copy.deepcopy(module), copy.deepcopy(module)
+    for each, expected in zip((program, torch.export.load(file)), expecting, strict=True):
+        actual = each.module()
+        for kept in (*right, *right):
+            assert_same(actual(rows(kept)), expected(rows(kept)))
         for kept in raises:
             with pytest.raises(RuntimeError, match="Runtime assertion failed"):
                 each.module()(rows(kept))
+
+
+@pytest.mark.parametrize("make", [Half, NoneOnly, AsMany])
+def test_a_branch_that_no_side_can_stand_for_is_refused(make: Any) -> None:
+    with pytest.raises(jit_amp.AutocastError, match="JA50"):
+        jit_amp.export(make().eval(), (rows(3),))
 
 
 def test_and_or_and_not_of_sizes() -> None:
@@ -511,3 +583,18 @@ def test_and_or_and_not_of_sizes() -> None:
     assert str(program.graph).count("target=torch.ops.higher_order.cond]") == 1
     for kept in (0, 1, 50, 100, 101):
         assert_same(program.module()(rows(kept)), Either()(rows(kept)))
+
+
+class NotTooLarge(nn.Module):
+    def forward(self, x: Tensor):
+        assert float(x.max()) <= 1.0, "too large"
+        assert float(x[x > 0.5].size(0)) / float(x.numel()) <= 0.5, "too many"
+        return x * 2
+
+
+def test_an_assertion_about_a_float_stays() -> None:
+    program = jit_amp.export(NotTooLarge(), (torch.rand(8) / 4,)).module()
+    assert_same(program(torch.ones(4) / 2), torch.ones(4))
+    for value, said in ((2.0, "too large"), (0.75, "too many")):
+        with pytest.raises(RuntimeError, match=said):
+            program(torch.full((8,), value))
