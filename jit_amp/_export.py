@@ -103,7 +103,7 @@ def export(
         kept = set(model.state_dict()) if isinstance(model, nn.Module) else None
 
         asks_small = records_gradients = False
-        one_way: dict[str, int] = {}  # by the line of a branch, its side
+        one_way: list[OneWay] = []
         chosen: dict[int, int] = {}
         oblivious: dict[int, bool] = {}  # by the program, whether sizes were not looked at
 
@@ -121,7 +121,7 @@ def export(
                         if branch.number in chosen:
                             raise branch.error from None
                         chosen[branch.number] = branch.side
-                        one_way[branch.line] = branch.side
+                        one_way.append(branch)
                         continue
                     _check_no_fakes(made)
                     return made, program.__dict__["_jit_amp_interpreter"]
@@ -150,12 +150,14 @@ def export(
                 "keeps the answer, yes: for inference, export inside torch.no_grad()",
                 stacklevel=2,
             )
-        for line, side in one_way.items():
-            which = "the condition holds" if side == 0 else "the condition does not hold"
+        if one_way and not _takes(exported, args, named):
+            raise one_way[-1].error
+        for branch in one_way:
+            which = "the condition holds" if branch.side == 0 else "the condition does not hold"
             warnings.warn(
                 "jit_amp.export: a branch on how many there are, which the values of tensors tell: "
                 "one side cannot be exported beside the other. The exported program is for where "
-                f"{which}, and raises elsewhere\n{line}",
+                f"{which}, and raises elsewhere\n{branch.line}",
                 stacklevel=2,
             )
         if strict:
@@ -167,6 +169,20 @@ def export(
             if is_oblivious and dynamic_shapes is None:
                 put_larger_hints(exported)
     return exported
+
+
+def _takes(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the program is for its own example; runs on copies."""
+    given = pytree.tree_map(lambda x: x.detach().clone() if isinstance(x, Tensor) else x, args)
+    named = pytree.tree_map(lambda x: x.detach().clone() if isinstance(x, Tensor) else x, kwargs)
+    run = program.module()
+    with torch.no_grad():
+        buffers = {name: buffer.clone() for name, buffer in run.named_buffers()}
+        try:
+            torch.func.functional_call(run, buffers, given, named)
+        except RuntimeError as error:
+            return "Runtime assertion failed" not in str(error)
+    return True
 
 
 def _each_once(given: Any) -> Any:

@@ -39,7 +39,7 @@ _DETECTION = {
     "min_size": 96,
     "max_size": 128,
     "rpn_pre_nms_top_n_test": 60,
-    "rpn_post_nms_top_n_test": 20,
+    "rpn_post_nms_top_n_test": 10,  # of 91 classes, these are fewer boxes than nms loops for
     "box_score_thresh": 0.0,
     "box_detections_per_img": 10,
     "score_thresh": 0.0,

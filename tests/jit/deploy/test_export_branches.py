@@ -576,6 +576,13 @@ def test_a_branch_that_no_side_can_stand_for_is_refused(make: Any) -> None:
         jit_amp.export(make().eval(), (rows(3),))
 
 
+def test_a_program_is_for_its_own_example() -> None:
+    with pytest.raises(jit_amp.AutocastError, match="JA502"):
+        jit_amp.export(Classes().eval(), (rows(101),))
+    with pytest.raises(jit_amp.AutocastError, match="JA501"):
+        jit_amp.export(Boxes().eval(), (rows(0),))
+
+
 def test_and_or_and_not_of_sizes() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
