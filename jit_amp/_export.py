@@ -173,8 +173,9 @@ def export(
 
 def _takes(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether the program is for its own example; runs on copies."""
-    given = pytree.tree_map(lambda x: x.detach().clone() if isinstance(x, Tensor) else x, args)
-    named = pytree.tree_map(lambda x: x.detach().clone() if isinstance(x, Tensor) else x, kwargs)
+    given, named = pytree.tree_map(
+        lambda x: x.detach().clone() if isinstance(x, Tensor) else x, (args, kwargs)
+    )
     run = program.module()
     with torch.no_grad():
         buffers = {name: buffer.clone() for name, buffer in run.named_buffers()}

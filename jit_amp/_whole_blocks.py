@@ -196,9 +196,9 @@ def _one_way(condition: Any, error: _C.AutocastError) -> int | None:
     other is for none; or, if one side was refused, the other, if that is not for none."""
     if not isinstance(condition, SymBool) or not free_unbacked_symbols(condition):
         return None
-    expression = condition.node.expr
     if not _is_of_ints(condition):
         return None
+    expression = condition.node.expr
     symbols = sorted(expression.free_symbols, key=str)
     made: set[bool] = set()
     for start, apart in ((1, 0), (1, 1), (2, 5), (7, -1), (10**9, 3)):

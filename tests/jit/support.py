@@ -123,6 +123,17 @@ def imported(source: str, path: Path) -> ModuleType:
     return module
 
 
+def captured(call: Any, *inputs: Tensor) -> tuple[torch.cuda.CUDAGraph, Any]:
+    """A CUDA graph of a call, after three others, and its result, which each replay writes."""
+    for _ in range(3):
+        call(*inputs)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = call(*inputs)
+    return graph, result
+
+
 def autocast_state() -> tuple[Any, ...]:
     """Everything that the calling thread's autocast consists of."""
     nesting = torch.autocast_increment_nesting() - 1

@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 import jit_amp
 
-from ..support import assert_same, fresh, known_warnings_ignored, tensors_of
+from ..support import assert_same, captured, fresh, known_warnings_ignored, tensors_of
 
 pytestmark = [
     pytest.mark.cuda,
@@ -309,12 +309,7 @@ def test_a_cuda_graph_of_an_artefact() -> None:
     x = torch.rand(8, 8).cuda()
     frozen = jit_amp.freeze(Pointwise().eval(), example_inputs=(x, x))
     with torch.no_grad():
-        for _ in range(3):
-            frozen(x, x)
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            result = frozen(x, x)
+        graph, result = captured(frozen, x, x)
         x.copy_(torch.rand(8, 8))
         graph.replay()
         assert_same(result, Pointwise()(x, x), "replayed")

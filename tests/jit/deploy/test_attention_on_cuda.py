@@ -15,6 +15,7 @@ from torch import Tensor
 
 import jit_amp
 
+from ..support import captured
 from .test_attention import FUSED, SUM, causal, is_fused, made, nothing_left, ran
 
 pytestmark = pytest.mark.cuda
@@ -111,7 +112,6 @@ def test_a_constant_mask(low: str, is_exact: bool, tmp_path: Path) -> None:
     body = f"m = {CONSTANT.format(low)}\ns = q @ k.mT + m\n" + SUM
     model, given = on_gpu(body, tmp_path, "float16"), inputs(8)
     with torch.no_grad():
-        frozen = server(model)
         frozen = jit_amp.freeze(model, example_inputs=given, target="server")
         assert ("scaled_dot_product" in str(frozen.graph)) == is_exact
         torch.testing.assert_close(frozen(*given), model(*given), rtol=0.05, atol=0.05)
@@ -177,12 +177,7 @@ def test_a_cuda_graph(name: str, tmp_path: Path) -> None:
     x, mask = inputs(64)
     with torch.no_grad():
         frozen = server(model)
-        for _ in range(3):
-            frozen(x, mask)
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            result = frozen(x, mask)
+        graph, result = captured(frozen, x, mask)
         x.copy_(torch.randn(2, 64, 16))
         graph.replay()
         torch.testing.assert_close(result, model(x, mask), rtol=0.05, atol=0.03)
