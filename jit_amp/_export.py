@@ -7,29 +7,30 @@ import keyword
 import re
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.export import Dim, ExportedProgram
+from torch.export import ExportedProgram
 from torch.fx import traceback as fx_traceback
 from torch.fx.experimental import _config as symbolic_shapes_config
 from torch.jit import ScriptFunction, ScriptModule
 from torch.utils import _pytree as pytree
 
 from jit_amp import _C, _check, _kept
+from jit_amp._free_sizes import Traced, freest, guarded
 from jit_amp._freeze import _misfit
-from jit_amp._graph_values import Raised, without_tensors
+from jit_amp._graph_values import without_tensors
 from jit_amp._holder import Holder
 from jit_amp._interpreter import Interpreter
 from jit_amp._larger_hints import put_larger_hints
+from jit_amp._one_way import OneWay
+from jit_amp._same_program import is_same_program
 from jit_amp._script import _scripted
-from jit_amp._whole_blocks import OneWay
 
 
 @_kept.onednn()
@@ -102,73 +103,73 @@ def export(
         args, named = _each_once((args, named))
         kept = set(model.state_dict()) if isinstance(model, nn.Module) else None
 
-        asks_small = records_gradients = False
-        one_way: list[OneWay] = []
-        chosen: dict[int, int] = {}
-        oblivious: dict[int, bool] = {}  # by the program, whether sizes were not looked at
-
-        def traced(shapes: Any, is_bounded: bool) -> ExportedProgram:
-            nonlocal asks_small, records_gradients
+        def trace(shapes: Any, is_bounded: bool) -> Traced:
+            one_way: dict[int, OneWay] = {}  # by the number of the branch
 
             def once(found: Mapping[str, Any]) -> tuple[ExportedProgram, Interpreter]:
                 while True:
-                    program = _Program(graph, scripted, formals, kept, is_bounded, found, chosen)
+                    sides = {number: branch.side for number, branch in one_way.items()}
+                    program = _Program(graph, scripted, formals, kept, is_bounded, found, sides)
                     try:
                         made = torch.export.export(
                             program, args, named, dynamic_shapes=shapes, strict=False
                         )
                     except OneWay as branch:
-                        if branch.number in chosen:
-                            raise branch.error from None
-                        chosen[branch.number] = branch.side
-                        one_way.append(branch)
+                        one_way[branch.number] = branch
                         continue
                     _check_no_fakes(made)
                     return made, program.__dict__["_jit_amp_interpreter"]
 
             made, interpreter = once({})
-            asks_small = interpreter.asks_small
-            records_gradients = interpreter.records_gradients
             if left := interpreter.attributes.left:
                 again, second = once(left)
-                if not _is_same(again, made) or not _is_kept(left, second.attributes.left):
+                if not is_same_program(again, made) or not _is_kept(left, second.attributes.left):
                     interpreter.attributes.refuse_left()
-            oblivious[id(made)] = bool(symbolic_shapes_config.backed_size_oblivious)
-            return made
+            return Traced(
+                made,
+                asks_small=interpreter.asks_small,
+                records_gradients=interpreter.records_gradients,
+                one_way=list(one_way.values()),
+                is_oblivious=bool(symbolic_shapes_config.backed_size_oblivious),
+            )
 
         with fx_traceback.preserve_node_meta(), _kept.modes():
             if dynamic_shapes is None:
-                exported, shapes = _freest(traced, lambda: asks_small, args, named, formals)
+                given = dict(zip(_signature(formals).parameters, args, strict=False)) | named
+                traced, shapes = freest(trace, given)
             else:
-                exported, shapes = traced(dynamic_shapes, False), dynamic_shapes
-                if asks_small:
-                    exported = _guarded(traced, shapes) or exported
-        if records_gradients:
-            warnings.warn(
-                "jit_amp.export: the program asks whether gradients are recorded, and goes on "
-                "otherwise where they are not, as nn.MultiheadAttention does. The exported program "
-                "keeps the answer, yes: for inference, export inside torch.no_grad()",
-                stacklevel=2,
-            )
-        if one_way and not _takes(exported, args, named):
-            raise one_way[-1].error
-        for branch in one_way:
-            which = "the condition holds" if branch.side == 0 else "the condition does not hold"
-            warnings.warn(
-                "jit_amp.export: a branch on how many there are, which the values of tensors tell: "
-                "one side cannot be exported beside the other. The exported program is for where "
-                f"{which}, and raises elsewhere\n{branch.line}",
-                stacklevel=2,
-            )
+                traced, shapes = trace(dynamic_shapes, False), dynamic_shapes
+                if traced.asks_small:
+                    traced = guarded(trace, shapes, traced)
+        exported = traced.program
+        if traced.one_way and not _takes(exported, args, named):
+            raise traced.one_way[-1].error
+        for note in (*traced.notes, *_notes(traced)):
+            warnings.warn(f"jit_amp.export: {note}", stacklevel=3)  # past the decorator
         if strict:
-            is_oblivious = oblivious[id(exported)]
-            with symbolic_shapes_config.patch(backed_size_oblivious=is_oblivious):  # type: ignore[attr-defined]
+            with symbolic_shapes_config.patch(backed_size_oblivious=traced.is_oblivious):  # type: ignore[attr-defined]
                 exported = torch.export.export(
                     exported.module(), args, named, dynamic_shapes=shapes, strict=True
                 )
-            if is_oblivious and dynamic_shapes is None:
+            if traced.is_oblivious and dynamic_shapes is None:
                 put_larger_hints(exported)
     return exported
+
+
+def _notes(traced: Traced) -> Iterator[str]:
+    if traced.records_gradients:
+        yield (
+            "the program asks whether gradients are recorded, and goes on otherwise where they are "
+            "not, as nn.MultiheadAttention does. The exported program keeps the answer, yes: for "
+            "inference, export inside torch.no_grad()"
+        )
+    for branch in traced.one_way:
+        which = "the condition holds" if branch.side == 0 else "the condition does not hold"
+        yield (
+            "a branch on how many there are, which the values of tensors tell: one side cannot be "
+            "exported beside the other. The exported program is for where "
+            f"{which}, and raises elsewhere\n{branch.line}"
+        )
 
 
 def _takes(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -200,79 +201,6 @@ def _each_once(given: Any) -> Any:
         return x
 
     return pytree.tree_map(own, given)
-
-
-def _is_same(a: ExportedProgram, b: ExportedProgram) -> bool:
-    """Whether they compute the same for the same arguments; numbers that are known may come from
-    dead operators."""
-    return _form(a) == _form(b) and _computed(a) == _computed(b)
-
-
-def _form(program: ExportedProgram) -> list[Any]:
-    """The structure of arguments and results, and which sizes are free."""
-    sizes = [
-        str(tuple(value.shape)) if isinstance(value := node.meta.get("val"), Tensor) else str(value)
-        for node in program.graph.nodes
-        if node.op == "placeholder" and node.name in program.graph_signature.user_inputs
-    ]
-    results = [(each.kind, each.target) for each in program.graph_signature.output_specs]
-    ranges = sorted((str(size), str(of)) for size, of in program.range_constraints.items())
-    return [program.call_spec, sizes, results, ranges]
-
-
-def _computed(program: ExportedProgram) -> list[Any]:
-    """What is computed for a result or an effect, with constants by value."""
-    constants = {
-        name: _Constant(program.constants[of])
-        for name, of in program.graph_signature.inputs_to_lifted_tensor_constants.items()
-    }
-    parts = (part for part in program.graph_module.modules() if isinstance(part, fx.GraphModule))
-    return [_live(part.graph, constants) for part in parts]
-
-
-def _live(graph: fx.Graph, constants: Mapping[str, Any]) -> list[Any]:
-    waiting = [node for node in graph.nodes if node.op == "output" or _has_effect(node)]
-    live: set[fx.Node] = set()
-    while waiting:
-        node = waiting.pop()
-        if node not in live:
-            live.add(node)
-            waiting.extend(node.all_input_nodes)
-    numbers = {node: i for i, node in enumerate(x for x in graph.nodes if x in live)}
-
-    def operands(of: Any) -> str:
-        return repr(fx.map_arg(of, lambda node: f"%{numbers[node]}"))
-
-    return [
-        constants.get(node.name, node.name)
-        if node.op == "placeholder"
-        else (node.op, str(node.target), operands(node.args), operands(node.kwargs))
-        for node in numbers
-    ]
-
-
-def _has_effect(node: fx.Node) -> bool:
-    if node.op != "call_function":
-        return False
-    if node.target is torch.ops.aten.detach_.default:  # of a number, as a tensor
-        return node.args[0].target is not torch.ops.aten.lift_fresh_copy.default  # type: ignore[union-attr]
-    return node.is_impure() or isinstance(node.target, torch._ops.HigherOrderOperator)
-
-
-@dataclass(eq=False)
-class _Constant:
-    value: Any
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Constant):
-            return NotImplemented
-        one, two = self.value, other.value
-        if not (isinstance(one, Tensor) and isinstance(two, Tensor)):
-            return one is two
-        like = (one.dtype, one.device, one.shape) == (two.dtype, two.device, two.shape)
-        if not like or not torch.equal(one, two):
-            return False
-        return not one.is_floating_point() or torch.equal(one.signbit(), two.signbit())
 
 
 def _check_no_fakes(program: ExportedProgram) -> None:
@@ -354,106 +282,6 @@ def _as(kind: Any, value: Any) -> Any:
     if name == "DictType" and isinstance(value, Mapping):
         return {key: _as(kind.getValueType(), each) for key, each in value.items()}
     return value
-
-
-def _freest(
-    traced: Callable[[Any, bool], ExportedProgram],
-    asks_small: Callable[[], bool],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    formals: list[Any],
-) -> tuple[ExportedProgram, Any]:
-    """With all sizes free; where that cannot be exported with the first size of each tensor, or
-    with none. What is raised with all of them fixed is raised."""
-
-    def free(most: int) -> Any:
-        def of(value: Any) -> Any:
-            if not isinstance(value, Tensor):
-                return None
-            return {i: Dim.AUTO for i in range(min(most, value.dim()))}
-
-        return pytree.tree_map(of, given)
-
-    names = list(_signature(formals).parameters)
-    given = dict(zip(names, args, strict=False)) | kwargs
-    tensors = [x for x in pytree.tree_leaves(given) if isinstance(x, Tensor)]
-    has_ones = any(1 in x.shape for x in tensors)
-    for most in (max((x.dim() for x in tensors), default=0), 1):
-        shapes = free(most)
-        try:
-            ask = asks_small
-            exported = _with_ones_free(traced, shapes, ask) if has_ones else traced(shapes, True)
-            if asks_small() and not has_ones:
-                exported = _with_ones_free(traced, shapes, ask)
-        except Exception as error:  # of any class: by torch.export, about what it could not decide
-            if not _may_be_of_sizes(error):
-                raise
-            reason = error
-        else:
-            if most == 1 and any(x.dim() > 1 for x in tensors):
-                _tell("all sizes but the first of each tensor are", reason)
-            return exported, shapes
-    exported = traced(free(0), False)
-    _tell("all sizes are", reason)
-    return exported, free(0)
-
-
-def _with_ones_free(
-    traced: Callable[[Any, bool], ExportedProgram], shapes: Any, asks_small: Callable[[], bool]
-) -> ExportedProgram:
-    """torch.export takes a size of one in the example for fixed, and any other for at least two,
-    unless it is told to reason without looking. Where the program needs to know, it is guarded."""
-    try:
-        with symbolic_shapes_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
-            exported = traced(shapes, True)
-    except Exception as error:
-        if not _may_be_of_sizes(error):
-            raise
-        exported = traced(shapes, True)
-        if asks_small():
-            _tell_of_small_sizes()
-        return exported
-    put_larger_hints(exported)
-    return exported
-
-
-def _guarded(traced: Callable[[Any, bool], ExportedProgram], shapes: Any) -> ExportedProgram | None:
-    """With a guard against sizes of 0 and 1, where the program asks for them; None, and a warning,
-    where torch.export does not take the guard beside the sizes that are to be free."""
-    try:
-        with symbolic_shapes_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
-            return traced(shapes, False)
-    except Exception as error:
-        if not _may_be_of_sizes(error):
-            raise
-    _tell_of_small_sizes()
-    return None
-
-
-def _tell_of_small_sizes() -> None:
-    warnings.warn(
-        "jit_amp.export: the program does something else where a size is 0 or 1, and torch.export "
-        "takes sizes that are free for at least two: for such inputs the exported program gives "
-        "what the larger sizes get. Export another program for them, with that size fixed",
-        stacklevel=5,
-    )
-
-
-def _may_be_of_sizes(error: Exception) -> bool:
-    """Whether it may go otherwise where sizes are numbers."""
-    if isinstance(error, _C.AutocastError):
-        return any(f"[JA{code}]" in str(error) for code in (501, 502, 504, 505))
-    return not isinstance(error, (Raised, MemoryError))
-
-
-def _tell(what: str, reason: Exception) -> None:
-    said = str(reason).removeprefix("jit_amp: ").strip().splitlines()
-    warnings.warn(
-        f"jit_amp.export: {what} fixed to the example's, as the program cannot be exported with "
-        f"more of them free ({said[0] if said else type(reason).__name__}): dynamic_shapes says "
-        "which you need",
-        stacklevel=4,
-    )
 
 
 def _program_of(model: Any) -> Any:

@@ -42,6 +42,7 @@ from jit_amp._graph_values import (
 from jit_amp._holder import Holder, graph_called
 from jit_amp._known_values import KnownValues
 from jit_amp._meanings import DTYPE_OF, NUMBER_OF, OF_TENSORS, PLAIN, fixed, tensor_of
+from jit_amp._one_way import OneWay
 from jit_amp._parted import Parted
 from jit_amp._small_sizes import (
     COMPARISONS,
@@ -49,7 +50,7 @@ from jit_amp._small_sizes import (
     asks_of_small_sizes,
     depends_on_small_sizes,
 )
-from jit_amp._whole_blocks import OneWay, WholeBlocks
+from jit_amp._whole_blocks import WholeBlocks
 
 # Of a size's expression, where sizes may be fixed instead. PyTorch takes minutes to reason about a
 # product of sizes that were divided twice, such as the number of windows of a Swin Transformer.

@@ -104,7 +104,8 @@ def example_sizes(of: Any) -> Any:
         of: a SymInt, SymFloat or SymBool of the program.
     """
     known: Any = of.node.shape_env
-    return getattr(known, "backed_var_to_val", None) or known.var_to_val  # 2.11 has this
+    name = "backed_var_to_val" if hasattr(known, "backed_var_to_val") else "var_to_val"  # 2.11
+    return getattr(known, name)
 
 
 def _expression(x: Any) -> Any:

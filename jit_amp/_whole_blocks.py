@@ -37,6 +37,7 @@ from jit_amp._graph_values import (
     without_aliases,
 )
 from jit_amp._meanings import PLAIN
+from jit_amp._one_way import OneWay, is_of_ints, side_alone
 
 if TYPE_CHECKING:
     from jit_amp._interpreter import Interpreter
@@ -164,56 +165,6 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {said[0]}"
 
 
-class OneWay(Exception):
-    """A branch on sizes, both sides of which no program can have: ``jit_amp._export`` tries again,
-    with one of them and a check."""
-
-    def __init__(self, number: int, side: int, line: str, error: _C.AutocastError) -> None:
-        super().__init__(number, side, line, error)
-        self.number, self.side, self.line, self.error = number, side, line, error
-
-
-# Of expressions of ints, of which torch.export keeps what is checked; it drops those of floats.
-_KEPT = frozenset({
-    "Add", "And", "BooleanFalse", "BooleanTrue", "CleanDiv", "Equality", "FloorDiv",
-    "GreaterThan", "Integer", "LessThan", "Max", "Min", "Mod", "Mul", "NegativeOne", "Not", "One",
-    "Or", "PythonMod", "StrictGreaterThan", "StrictLessThan", "Symbol", "Unequality", "Zero",
-})  # fmt: skip
-
-
-def _is_of_ints(condition: SymBool) -> bool:
-    parts = [condition.node.expr]
-    for each in parts:
-        parts.extend(each.args)
-        if type(each).__name__ not in _KEPT or (each.is_Symbol and not each.is_integer):
-            return False
-    return True
-
-
-def _one_way(condition: Any, error: _C.AutocastError) -> int | None:
-    """The side that a program can have alone, where the condition is about how many elements
-    tensors have which values tell, such as the boxes that a detector keeps: that for some, if the
-    other is for none; or, if one side was refused, the other, if that is not for none."""
-    if not isinstance(condition, SymBool) or not free_unbacked_symbols(condition):
-        return None
-    if not _is_of_ints(condition):
-        return None
-    expression = condition.node.expr
-    symbols = sorted(expression.free_symbols, key=str)
-    made: set[bool] = set()
-    for start, apart in ((1, 0), (1, 1), (2, 5), (7, -1), (10**9, 3)):
-        values = {symbol: max(1, start + i * apart) for i, symbol in enumerate(symbols)}
-        try:
-            made.add(bool(expression.subs(values)))
-        except Exception:  # of any class: by sympy, of numbers that cannot be
-            return None
-    refused = error.__dict__.get("side")
-    if len(made) == 1:
-        some = 0 if made == {True} else 1
-        return None if refused == some else some
-    return None if refused is None else 1 - refused
-
-
 class WholeBlocks:
     """Runs blocks for the interpreter.
 
@@ -326,7 +277,7 @@ class WholeBlocks:
         try:
             return self._cond(step, frame, condition, blocks, kinds)
         except _C.AutocastError as error:
-            if self.depth == 0 and (chosen := _one_way(condition, error)) is not None:
+            if self.depth == 0 and (chosen := side_alone(condition, error)) is not None:
                 raise OneWay(step.number, chosen, step.trace, error) from error
             raise
 
@@ -377,7 +328,7 @@ class WholeBlocks:
 
     @staticmethod
     def _check(condition: Any, holds: bool, message: str) -> None:
-        if isinstance(condition, SymBool) and not _is_of_ints(condition):
+        if isinstance(condition, SymBool) and not is_of_ints(condition):
             condition = as_condition(_as_operand(condition))  # torch.export drops checks of floats
         if isinstance(condition, Tensor):
             holding = condition if holds else torch.ops.aten.logical_not.default(condition)

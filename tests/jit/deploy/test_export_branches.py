@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import warnings
+from pathlib import Path
 from typing import Any, List, Optional, Tuple, Union  # noqa: UP035  # as TorchScript reads them
 
 import pytest
@@ -570,6 +571,30 @@ def test_a_branch_on_how_many_there_are_has_one_side(
         for kept in raises:
             with pytest.raises(RuntimeError, match="Runtime assertion failed"):
                 each.module()(rows(kept))
+
+
+class Lines(nn.Module):
+    """The sides give one number where sizes are fixed, and what follows has them fixed."""
+
+    def forward(self, x: Tensor):
+        kept = x[x[:, 0] > 0.5]
+        n = x.size(0) if kept.numel() > 0 else 128
+        rows = torch.tensor(x.shape[0]).to(torch.float32)
+        factor = float((256.0 / rows).item())
+        y = nn.functional.interpolate(x.t()[None, None], scale_factor=factor, mode="nearest")
+        if y.size(3) % 2 == 0:
+            y = y + y.size(3)
+        return y * n, kept
+
+
+def test_a_branch_has_both_sides_where_the_sizes_are_fixed_that_it_had_one_for() -> None:
+    with pytest.warns(UserWarning, match="fixed to the example's") as told:
+        program = jit_amp.export(Lines(), (rows(3),)).module()
+    found = [each for each in told if "jit_amp.export" in str(each.message)]
+    assert len(found) == 1
+    assert Path(found[0].filename).is_relative_to(Path(__file__).parents[1])  # who calls it
+    for kept in (3, 0, 5):
+        assert_same(program(rows(kept)), Lines()(rows(kept)))
 
 
 @pytest.mark.parametrize("make", [Half, NoneOnly, AsMany])
