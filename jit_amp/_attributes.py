@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
 from jit_amp import _C
@@ -39,6 +40,8 @@ _HANDS_ON = {
 }  # fmt: skip
 
 NO_BUFFER = "which is no buffer, and which the program both writes and reads"
+
+ONCE = " (where only the first call sets it: call the model once before it is exported)"
 
 
 class Lost(enum.Enum):
@@ -102,6 +105,13 @@ class Attributes:
 
     def set(self, step: Step, path: str, value: Any, is_inside: bool) -> None:
         """``is_inside``: in a branch or loop that the program holds as a whole."""
+        try:
+            self._set(step, path, value, is_inside)
+        except GuardOnDataDependentSymNode:
+            said = "the attribute `{}`, which is set to what the values of tensors tell{}"
+            self._refuse(step, 504, [said.format(path, ONCE)])
+
+    def _set(self, step: Step, path: str, value: Any, is_inside: bool) -> None:
         if self._holder.is_tensor(path) and isinstance(value, Tensor):
             before = self._holder.tensor(path)
             if value is before:  # written in place
@@ -208,7 +218,7 @@ class Attributes:
     def refuse_left(self) -> NoReturn:
         """A call that finds what the one before it has left does something else."""
         path, step = next(iter(self._left_by.items()))
-        self._refuse(step, 503, [path, NO_BUFFER])
+        self._refuse(step, 503, [path, NO_BUFFER + ONCE])
 
     def _is_cast(self, value: Any, path: str) -> bool:
         """Whether a value for an attribute is what it was, in another dtype."""

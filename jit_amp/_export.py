@@ -22,11 +22,11 @@ from torch.jit import ScriptFunction, ScriptModule
 from torch.utils import _pytree as pytree
 
 from jit_amp import _C, _check, _kept
-from jit_amp._free_sizes import Traced, freest, guarded
+from jit_amp._free_sizes import Traced, freest, guarded, may_be_of_sizes
 from jit_amp._freeze import _misfit
 from jit_amp._graph_values import without_tensors
 from jit_amp._holder import Holder
-from jit_amp._interpreter import Interpreter
+from jit_amp._interpreter import Decided, Interpreter
 from jit_amp._larger_hints import put_larger_hints
 from jit_amp._one_way import OneWay
 from jit_amp._same_program import is_same_program
@@ -105,20 +105,34 @@ def export(
 
         def trace(shapes: Any, is_bounded: bool) -> Traced:
             one_way: dict[int, OneWay] = {}  # by the number of the branch
+            reasons: list[Exception] = []  # for what is decided
+            assumes_some = False
 
             def once(found: Mapping[str, Any]) -> tuple[ExportedProgram, Interpreter]:
+                nonlocal assumes_some
                 while True:
                     sides = {number: branch.side for number, branch in one_way.items()}
-                    program = _Program(graph, scripted, formals, kept, is_bounded, found, sides)
+                    decided = Decided(sides, assumes_some)
+                    program = _Program(graph, scripted, formals, kept, is_bounded, found, decided)
+                    interpreter: Interpreter = program.__dict__["_jit_amp_interpreter"]
                     try:
                         made = torch.export.export(
                             program, args, named, dynamic_shapes=shapes, strict=False
                         )
                     except OneWay as branch:
                         one_way[branch.number] = branch
+                        reasons.append(branch.error)
+                        continue
+                    except Exception as error:
+                        if assumes_some or not interpreter.own or not may_be_of_sizes(error):
+                            raise
+                        assumes_some = True
+                        reasons.append(error)
                         continue
                     _check_no_fakes(made)
-                    return made, program.__dict__["_jit_amp_interpreter"]
+                    if reasons and not _takes(made, args, named):
+                        raise reasons[-1]
+                    return made, interpreter
 
             made, interpreter = once({})
             if left := interpreter.attributes.left:
@@ -130,6 +144,7 @@ def export(
                 asks_small=interpreter.asks_small,
                 records_gradients=interpreter.records_gradients,
                 one_way=list(one_way.values()),
+                assumes_some=assumes_some,
                 is_oblivious=bool(symbolic_shapes_config.backed_size_oblivious),
             )
 
@@ -142,8 +157,6 @@ def export(
                 if traced.asks_small:
                     traced = guarded(trace, shapes, traced)
         exported = traced.program
-        if traced.one_way and not _takes(exported, args, named):
-            raise traced.one_way[-1].error
         for note in (*traced.notes, *_notes(traced)):
             warnings.warn(f"jit_amp.export: {note}", stacklevel=3)  # past the decorator
         if strict:
@@ -162,6 +175,11 @@ def _notes(traced: Traced) -> Iterator[str]:
             "the program asks whether gradients are recorded, and goes on otherwise where they are "
             "not, as nn.MultiheadAttention does. The exported program keeps the answer, yes: for "
             "inference, export inside torch.no_grad()"
+        )
+    if traced.assumes_some:
+        yield (
+            "it computes sizes of tensors from values of tensors, as detectors scale pictures: the "
+            "exported program is for sizes of at least 1 there, and raises elsewhere"
         )
     for branch in traced.one_way:
         which = "the condition holds" if branch.side == 0 else "the condition does not hold"
@@ -230,10 +248,10 @@ class _Program(nn.Module):
         kept: set[str] | None,
         is_bounded: bool,
         found: Mapping[str, Any],
-        one_way: Mapping[int, int],
+        decided: Decided,
     ) -> None:
         super().__init__()
-        run = Interpreter(graph, Holder(self, module, graph, kept), is_bounded, found, one_way)
+        run = Interpreter(graph, Holder(self, module, graph, kept), is_bounded, found, decided)
         self.__dict__["_jit_amp_interpreter"] = run  # beside the names of the model
         if module is not None:
             self.training = bool(getattr(module, "training", False))

@@ -28,6 +28,8 @@ class Traced:
     """Whether it asks if gradients are recorded, and they are."""
     one_way: list[OneWay]
     """The branches of which it has one side."""
+    assumes_some: bool
+    """Whether sizes that come from values by way of floats are taken for at least 1."""
     is_oblivious: bool
     """Whether torch.export took free sizes without a look at the example's."""
     notes: list[str] = field(default_factory=list)
@@ -66,7 +68,7 @@ def freest(trace: Trace, arguments: dict[str, Any]) -> tuple[Traced, Any]:
             if traced.asks_small and not has_ones:
                 traced = _with_ones_free(trace, shapes)
         except Exception as error:  # of any class: by torch.export, about what it could not decide
-            if not _may_be_of_sizes(error):
+            if not may_be_of_sizes(error):
                 raise
             reason = error
         else:
@@ -85,7 +87,7 @@ def _with_ones_free(trace: Trace, shapes: Any) -> Traced:
         with symbolic_shapes_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
             traced = trace(shapes, True)
     except Exception as error:
-        if not _may_be_of_sizes(error):
+        if not may_be_of_sizes(error):
             raise
         traced = trace(shapes, True)
         if traced.asks_small:
@@ -102,7 +104,7 @@ def guarded(trace: Trace, shapes: Any, traced: Traced) -> Traced:
         with symbolic_shapes_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
             return trace(shapes, False)
     except Exception as error:
-        if not _may_be_of_sizes(error):
+        if not may_be_of_sizes(error):
             raise
     traced.notes.append(_SMALL)
     return traced
@@ -115,7 +117,7 @@ _SMALL = (
 )
 
 
-def _may_be_of_sizes(error: Exception) -> bool:
+def may_be_of_sizes(error: Exception) -> bool:
     """Whether it may go otherwise where sizes are numbers."""
     if isinstance(error, _C.AutocastError):
         return any(f"[JA{code}]" in str(error) for code in (501, 502, 504, 505))

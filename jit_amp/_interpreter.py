@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import torch
 from torch import SymBool, SymInt, Tensor
 from torch.fx import traceback as fx_traceback
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, free_unbacked_symbols
 from torch.utils import _pytree as pytree
 from torch.utils._sympy.functions import FloorDiv
 
@@ -42,7 +43,7 @@ from jit_amp._graph_values import (
 from jit_amp._holder import Holder, graph_called
 from jit_amp._known_values import KnownValues
 from jit_amp._meanings import DTYPE_OF, NUMBER_OF, OF_TENSORS, PLAIN, fixed, tensor_of
-from jit_amp._one_way import OneWay
+from jit_amp._one_way import OneWay, is_of_ints
 from jit_amp._parted import Parted
 from jit_amp._small_sizes import (
     COMPARISONS,
@@ -61,16 +62,26 @@ MAX_TURNS = 1_000  # of a loop that may have ended before, where each turn is a 
 WITHOUT_END = 2**62  # turns: of a while loop
 
 
+@dataclass(frozen=True)
+class Decided:
+    """What the program takes for granted, with a check, as it could not be exported otherwise."""
+
+    one_way: Mapping[int, int] = field(default_factory=dict)
+    """By a step's number, the side of a branch that it has alone."""
+    assumes_some: bool = False
+    """Sizes that come from values of tensors by way of floats are at least 1."""
+
+
 class Interpreter:
     """Runs the graph. ``holder`` has the tensors of the module and of the graph. Where it is
     bounded, sizes do not become expressions of any length: TooLong is raised. ``found`` are values
-    of attributes, by path, that the program finds in place of the module's. ``one_way``: by a
-    step's number, the side of a branch that the program has alone, with a check.
+    of attributes, by path, that the program finds in place of the module's.
 
     Attributes:
         asks_small: the program has compared sizes, and for a size of 0 or 1 the answer is another.
         records_gradients: the program has asked whether gradients are recorded, they were, and
             something depends on that.
+        own: by their expressions, the sizes that are numbers of their own.
         attributes, known, parted, whole: of the run, each with its own file.
     """
 
@@ -80,13 +91,13 @@ class Interpreter:
         holder: Holder,
         is_bounded: bool = False,
         found: Mapping[str, Any] | None = None,
-        one_way: Mapping[int, int] | None = None,
+        decided: Decided | None = None,
     ) -> None:
         self.graph, self.holder, self.is_bounded = graph, holder, is_bounded
         self.found = found or {}
         self.asks_small = False
         self.records_gradients = False
-        self.one_way = dict(one_way or {})
+        self.decided = decided or Decided()
         self.has_cudnn = torch.backends.cudnn.enabled  # torch.export switches it off to look on
         self._graphs = [graph]  # nodes belong to their graph, and do not keep it
         self._last: Step | None = None
@@ -105,6 +116,7 @@ class Interpreter:
         self.parted = Parted(lasting, self.refuse)
         self.whole = WholeBlocks(self)
         self._remainders: dict[Any, tuple[Any, int]] = {}
+        self.own: dict[Any, SymInt] = {}
 
     def __call__(self, arguments: Sequence[Any]) -> Any:
         self._begin(pytree.tree_leaves(arguments))
@@ -239,7 +251,7 @@ class Interpreter:
             if self.parted or step.writes:
                 self.parted.watch(operands, [operands[i] for i in step.written])
             try:
-                made = step.run(frame, *operands)
+                made = self._of_its_own(step.run(frame, *operands))
                 self.known.learn(step, operands, made)
                 self.attributes.watch(step, operands, made)
                 if self.is_bounded and isinstance(made, (SymInt, Tensor, list)):
@@ -253,6 +265,26 @@ class Interpreter:
             elif step.outputs:
                 frame.update(zip(step.outputs, made, strict=True))
         return [frame[number] for number in code.results]
+
+    def _of_its_own(self, made: Any) -> Any:
+        """A size that comes from values of tensors by way of floats, as detectors scale pictures,
+        is a number of its own: of such expressions torch.export can decide nothing."""
+        if not isinstance(made, SymInt) or not free_unbacked_symbols(made) or self.whole.depth:
+            return made
+        if is_of_ints(made):
+            return made
+        expression = made.node.expr
+        if expression not in self.own:
+            own: Any = torch.ops.aten.scalar_tensor.default(made, dtype=torch.int64).item()
+            lower: Any = made.node.shape_env.bound_sympy(expression).lower
+            least = int(lower) if lower.is_Integer else None
+            if self.decided.assumes_some:
+                least = max(least or 1, 1)
+            if least is not None:
+                check: Any = torch._check
+                check(own >= least, lambda: "a size that is computed from values is too small")
+            self.own[expression] = own
+        return self.own[expression]
 
     def refuse(self, step: Step, code: int, arguments: list[str]) -> NoReturn:
         """At the step's line; or at the last one before it that a user wrote."""
@@ -815,6 +847,8 @@ def _check_length(made: Any) -> None:
     for size in sizes:
         if isinstance(size, SymInt):
             expression = size.node.expr
+            if expression.free_symbols <= free_unbacked_symbols(size):
+                continue  # it is as long where the arguments' sizes are fixed
             parts = 0
             waiting = [expression]
             while waiting and parts <= LONGEST:

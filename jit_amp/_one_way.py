@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import SymBool
+from torch import SymBool, SymInt
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from jit_amp import _C
@@ -28,8 +28,9 @@ _KEPT = frozenset({
 })  # fmt: skip
 
 
-def is_of_ints(condition: SymBool) -> bool:
-    parts = [condition.node.expr]
+def is_of_ints(of: SymBool | SymInt) -> bool:
+    """Whether floats have no part in it."""
+    parts = [of.node.expr]
     for each in parts:
         parts.extend(each.args)
         if type(each).__name__ not in _KEPT or (each.is_Symbol and not each.is_integer):

@@ -270,7 +270,7 @@ class WholeBlocks:
         kinds = [str(x.type()) for x in step.node.outputs()]
         if kinds == ["bool"] and (decided := self._of_bools(frame, condition, blocks)) is not None:
             return [decided]
-        if (chosen := self._interpreter.one_way.get(step.number)) is not None:
+        if (chosen := self._interpreter.decided.one_way.get(step.number)) is not None:
             said = "the program goes a way here that it could not be exported for"
             self._check(condition, holds=chosen == 0, message=f"{said}\n{step.trace}")
             return self._interpreter.run(blocks[chosen], frame)

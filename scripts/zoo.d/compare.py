@@ -288,6 +288,9 @@ class _Comparison:
         return misses
 
     def of_exported(self, scripted: Any) -> list[Miss]:
+        # As eager was: what a model sets in its first call, a detector's levels, is known then.
+        called(scripted, self.calls[0].args)
+
         def make(program: Any) -> Any:
             return jit_amp.export(program, copy.deepcopy(self.calls[0].args))
 

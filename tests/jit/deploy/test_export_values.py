@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import io
+import math
+import warnings
 from typing import Any
 
 import pytest
@@ -224,3 +227,93 @@ def test_whether_cudnn_is_on_is_the_callers(enabled: bool, monkeypatch: Any) -> 
     with torch.backends.cudnn.flags(enabled=enabled):
         program = jit_amp.export(scripted, (x,))
     assert torch.equal(program.module()(x), x * 2 if enabled else x)
+
+
+class Scaled(nn.Module):
+    """As detectors do: a picture is scaled by a number that a tensor has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1, stride=2)
+        self.norm = nn.BatchNorm2d(4)
+
+    def forward(self, x: Tensor, scale: Tensor):
+        by = float(scale.item())
+        height = math.floor(float(x.size(2)) * by)
+        width = math.ceil(float(x.size(3)) * by / 4) * 4
+        y = nn.functional.interpolate(x, size=[height, width], mode="bilinear")
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            z = self.norm(self.conv(y))
+        return nn.functional.interpolate(z, size=y.shape[2:]).sum(1, keepdim=True) + y
+
+
+class Part(nn.Module):
+    """A number of rows that may be none."""
+
+    def forward(self, x: Tensor):
+        kept = x[x[:, 0] > 0.5]
+        most = int(0.5 * float(kept.size(0)))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return kept[:most] @ kept[:most].t(), most
+
+
+def test_sizes_by_way_of_floats_are_free() -> None:
+    model = Scaled().eval()
+    with torch.no_grad(), pytest.warns(UserWarning, match="sizes of at least 1 there"):
+        exported = jit_amp.export(model, (torch.rand(2, 3, 8, 12), torch.tensor(1.5)))
+        file = io.BytesIO()
+        torch.export.save(exported, file)
+        file.seek(0)
+        for program in (exported.module(), torch.export.load(file).module()):
+            for size, by in ((8, 1.5), (8, 0.5), (16, 2.3), (9, 0.12), (5, 1.0)):
+                given = torch.rand(3, 3, size, size + 4), torch.tensor(by)
+                assert_same(program(*given), model(*given), f"{size} times {by}")
+            with pytest.raises(RuntimeError, match="Runtime assertion failed"):
+                program(torch.rand(3, 3, 8, 8), torch.tensor(0.1))
+
+
+def test_sizes_by_way_of_floats_may_be_zero_where_nothing_asks() -> None:
+    model, x = Part().eval(), torch.rand(16, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        program = jit_amp.export(model, (x,)).module()
+    for threshold in (0.0, 0.5, 1.0):
+        given = x + threshold - 0.5
+        assert_same(program(given), model(given), str(threshold))
+
+
+def test_sizes_by_way_of_floats_are_fixed_where_the_example_has_none() -> None:
+    """The program would not take its example, and there is no other way to say it."""
+    model = Scaled().eval()
+    with torch.no_grad(), pytest.raises((jit_amp.AutocastError, RuntimeError), match=r"JA50\d"):
+        jit_amp.export(model, (torch.rand(2, 3, 8, 12), torch.tensor(0.1)))
+
+
+class Levels(Scaled):
+    """As a detector's pooling does: the first call finds out how far the picture was scaled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = 0.0
+
+    def forward(self, x: Tensor, scale: Tensor):
+        by = float(scale.item())
+        y = nn.functional.interpolate(x, size=[math.floor(float(x.size(2)) * by)] * 2)
+        if self.scale == 0.0:
+            part = torch.tensor(float(self.conv(y).size(2)) / float(y.size(2)))
+            self.scale = 2 ** float(torch.round(torch.log2(part)))
+        return self.conv(y) * self.scale
+
+
+def test_what_the_first_call_sets_is_known_after_it() -> None:
+    model = Levels().eval()
+    scripted = jit_amp.script(model)
+    given = torch.rand(2, 3, 8, 12), torch.tensor(1.5)
+    with torch.no_grad():
+        with pytest.raises(jit_amp.AutocastError, match="call the model once before"):
+            jit_amp.export(scripted, given)
+        assert_same(scripted(*given), model(*given), "the first call")
+        program = jit_amp.export(scripted, given).module()
+        for size in (8, 16, 9):
+            other = torch.rand(3, 3, size, size), torch.tensor(0.7)
+            assert_same(program(*other), model(*other), str(size))
