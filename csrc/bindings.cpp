@@ -22,6 +22,7 @@
 #include "passes/quirks/round_products.h"
 #include "passes/quirks/write_numbers.h"
 #include "passes/server/pack_weights.h"
+#include "passes/server/share_conditions.h"
 #include "passes/source/restore_trace.h"
 #include "passes/source/wrap.h"
 #include "pipelines/alone.h"
@@ -371,6 +372,7 @@ void bind_freezing(py::module_& m) {
     const auto packed = py::cast<Module>(script(std::move(weights), plans));
     weights.clear();
     jit_amp::use_packed(frozen, packable, packed);
+    jit_amp::share_conditions(frozen);
     packed.get_method("pack")({});
   });
   m.def("facts", [](const Module& module, const std::vector<py::tuple>& examples) {

@@ -41,7 +41,7 @@ _HANDS_ON = {
 
 NO_BUFFER = "which is no buffer, and which the program both writes and reads"
 
-ONCE = " (where only the first call sets it: call the model once before it is exported)"
+ONCE = " (if only the first call sets it, call the model once before exporting)"
 
 
 class Lost(enum.Enum):

@@ -30,6 +30,7 @@ from jit_amp._interpreter import Decided, Interpreter
 from jit_amp._larger_hints import put_larger_hints
 from jit_amp._one_way import OneWay
 from jit_amp._same_program import is_same_program
+from jit_amp._savable import make_savable
 from jit_amp._script import _scripted
 
 
@@ -106,13 +107,12 @@ def export(
         def trace(shapes: Any, is_bounded: bool) -> Traced:
             one_way: dict[int, OneWay] = {}  # by the number of the branch
             reasons: list[Exception] = []  # for what is decided
-            assumes_some = False
+            some: dict[int, str] = {}  # the lines of what is assumed to be at least 1
 
             def once(found: Mapping[str, Any]) -> tuple[ExportedProgram, Interpreter]:
-                nonlocal assumes_some
                 while True:
                     sides = {number: branch.side for number, branch in one_way.items()}
-                    decided = Decided(sides, assumes_some)
+                    decided = Decided(sides, frozenset(some))
                     program = _Program(graph, scripted, formals, kept, is_bounded, found, decided)
                     interpreter: Interpreter = program.__dict__["_jit_amp_interpreter"]
                     try:
@@ -124,9 +124,11 @@ def export(
                         reasons.append(branch.error)
                         continue
                     except Exception as error:
-                        if assumes_some or not interpreter.own or not may_be_of_sizes(error):
+                        asked = interpreter.owned(error) - some.keys()
+                        if not asked or not may_be_of_sizes(error):
                             raise
-                        assumes_some = True
+                        own = list(interpreter.own.values())
+                        some.update({i: own[i].line for i in sorted(asked)})
                         reasons.append(error)
                         continue
                     _check_no_fakes(made)
@@ -144,7 +146,7 @@ def export(
                 asks_small=interpreter.asks_small,
                 records_gradients=interpreter.records_gradients,
                 one_way=list(one_way.values()),
-                assumes_some=assumes_some,
+                some=list(dict.fromkeys(some.values())),
                 is_oblivious=bool(symbolic_shapes_config.backed_size_oblivious),
             )
 
@@ -166,6 +168,7 @@ def export(
                 )
             if traced.is_oblivious and dynamic_shapes is None:
                 put_larger_hints(exported)
+        make_savable(exported)
     return exported
 
 
@@ -176,10 +179,10 @@ def _notes(traced: Traced) -> Iterator[str]:
             "not, as nn.MultiheadAttention does. The exported program keeps the answer, yes: for "
             "inference, export inside torch.no_grad()"
         )
-    if traced.assumes_some:
+    if traced.some:
         yield (
-            "it computes sizes of tensors from values of tensors, as detectors scale pictures: the "
-            "exported program is for sizes of at least 1 there, and raises elsewhere"
+            "the program computes sizes from the values of tensors. The exported program takes "
+            "them for at least 1, and raises where one is less\n" + "\n".join(traced.some)
         )
     for branch in traced.one_way:
         which = "the condition holds" if branch.side == 0 else "the condition does not hold"
@@ -202,6 +205,8 @@ def _takes(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, An
             torch.func.functional_call(run, buffers, given, named)
         except RuntimeError as error:
             return "Runtime assertion failed" not in str(error)
+        except Exception:  # of any class: by the program, as of a float that is infinite
+            return False
     return True
 
 

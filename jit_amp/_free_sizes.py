@@ -28,8 +28,8 @@ class Traced:
     """Whether it asks if gradients are recorded, and they are."""
     one_way: list[OneWay]
     """The branches of which it has one side."""
-    assumes_some: bool
-    """Whether sizes that come from values by way of floats are taken for at least 1."""
+    some: list[str]
+    """The lines of sizes that come from values by way of floats, and are taken for at least 1."""
     is_oblivious: bool
     """Whether torch.export took free sizes without a look at the example's."""
     notes: list[str] = field(default_factory=list)

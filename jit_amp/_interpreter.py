@@ -43,7 +43,7 @@ from jit_amp._graph_values import (
 from jit_amp._holder import Holder, graph_called
 from jit_amp._known_values import KnownValues
 from jit_amp._meanings import DTYPE_OF, NUMBER_OF, OF_TENSORS, PLAIN, fixed, tensor_of
-from jit_amp._one_way import OneWay, is_of_ints
+from jit_amp._one_way import OneWay, has_floats
 from jit_amp._parted import Parted
 from jit_amp._small_sizes import (
     COMPARISONS,
@@ -68,8 +68,16 @@ class Decided:
 
     one_way: Mapping[int, int] = field(default_factory=dict)
     """By a step's number, the side of a branch that it has alone."""
-    assumes_some: bool = False
-    """Sizes that come from values of tensors by way of floats are at least 1."""
+    some: frozenset[int] = frozenset()
+    """Which of the numbers of their own, in their order, are at least 1."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """A number of its own, and the line that it comes from."""
+
+    number: SymInt
+    line: str
 
 
 class Interpreter:
@@ -81,7 +89,7 @@ class Interpreter:
         asks_small: the program has compared sizes, and for a size of 0 or 1 the answer is another.
         records_gradients: the program has asked whether gradients are recorded, they were, and
             something depends on that.
-        own: by their expressions, the sizes that are numbers of their own.
+        own: by their expressions, numbers that have become their own.
         attributes, known, parted, whole: of the run, each with its own file.
     """
 
@@ -116,7 +124,7 @@ class Interpreter:
         self.parted = Parted(lasting, self.refuse)
         self.whole = WholeBlocks(self)
         self._remainders: dict[Any, tuple[Any, int]] = {}
-        self.own: dict[Any, SymInt] = {}
+        self.own: dict[Any, Own] = {}
 
     def __call__(self, arguments: Sequence[Any]) -> Any:
         self._begin(pytree.tree_leaves(arguments))
@@ -251,7 +259,7 @@ class Interpreter:
             if self.parted or step.writes:
                 self.parted.watch(operands, [operands[i] for i in step.written])
             try:
-                made = self._of_its_own(step.run(frame, *operands))
+                made = self._of_its_own(step, step.run(frame, *operands))
                 self.known.learn(step, operands, made)
                 self.attributes.watch(step, operands, made)
                 if self.is_bounded and isinstance(made, (SymInt, Tensor, list)):
@@ -266,30 +274,47 @@ class Interpreter:
                 frame.update(zip(step.outputs, made, strict=True))
         return [frame[number] for number in code.results]
 
-    def _of_its_own(self, made: Any) -> Any:
-        """A size that comes from values of tensors by way of floats, as detectors scale pictures,
-        is a number of its own: of such expressions torch.export can decide nothing."""
-        if not isinstance(made, SymInt) or not free_unbacked_symbols(made) or self.whole.depth:
+    def _of_its_own(self, step: Step, made: Any) -> Any:
+        """A number that comes from values of tensors by way of floats, as sizes that detectors
+        scale pictures to, is one of its own: of such expressions torch.export can decide nothing.
+        A size that a tensor has stays its size."""
+        if not isinstance(made, SymInt) or self.whole.depth or step.node.kind() == "aten::size":
             return made
-        if is_of_ints(made):
+        symbols = free_unbacked_symbols(made)
+        if not symbols or not has_floats(made):
             return made
         expression = made.node.expr
         if expression not in self.own:
-            own: Any = torch.ops.aten.scalar_tensor.default(made, dtype=torch.int64).item()
-            lower: Any = made.node.shape_env.bound_sympy(expression).lower
-            least = int(lower) if lower.is_Integer else None
-            if self.decided.assumes_some:
+            bounds: Any = made.node.shape_env.bound_sympy(expression)
+            least, most = (int(x) if x.is_Integer else None for x in (bounds.lower, bounds.upper))
+            if expression.free_symbols - symbols:  # a call may have smaller sizes than are assumed
+                least = most = None
+            if least is not None and least == most:
+                return made
+            if len(self.own) in self.decided.some:
                 least = max(least or 1, 1)
+            own: Any = torch.ops.aten.scalar_tensor.default(made, dtype=torch.int64).item()
+            check: Any = torch._check
             if least is not None:
-                check: Any = torch._check
-                check(own >= least, lambda: "a size that is computed from values is too small")
-            self.own[expression] = own
-        return self.own[expression]
+                check(own >= least)
+            if most is not None:
+                check(own <= most)
+            self.own[expression] = Own(own, self._last.trace if self._last else "")
+        return self.own[expression].number
 
     def refuse(self, step: Step, code: int, arguments: list[str]) -> NoReturn:
         """At the step's line; or at the last one before it that a user wrote."""
         shown = self._last if self._last and not step.trace else step
         _C.refuse_export(shown.node, code, arguments)
+
+    def owned(self, error: BaseException) -> frozenset[int]:
+        """Which numbers of their own torch.export could not decide about."""
+        cause: Any = error
+        while cause and not isinstance(cause, GuardOnDataDependentSymNode):
+            cause = cause.__cause__ or cause.__context__
+        asked = cause.cond.free_symbols if cause else ()
+        numbers = [each.number.node.expr for each in self.own.values()]
+        return frozenset(i for i, number in enumerate(numbers) if number in asked)
 
     def _failed(self, step: Step, error: Exception) -> NoReturn:
         said = str(error).strip().splitlines()
@@ -848,7 +873,7 @@ def _check_length(made: Any) -> None:
         if isinstance(size, SymInt):
             expression = size.node.expr
             if expression.free_symbols <= free_unbacked_symbols(size):
-                continue  # it is as long where the arguments' sizes are fixed
+                continue  # fixing the arguments' sizes would not make it shorter
             parts = 0
             waiting = [expression]
             while waiting and parts <= LONGEST:

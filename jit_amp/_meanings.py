@@ -131,27 +131,6 @@ def _math(name: str) -> Callable[..., Any]:
     return run
 
 
-def _floor(x: Any) -> Any:
-    return _floor_of_symbol(x) if isinstance(x, SYMBOLS) else math.floor(x)
-
-
-def _floor_of_symbol(x: Any) -> Any:
-    """By ``math.trunc``: torch.export saves no ``math.floor`` and no ``math.ceil``."""
-    whole: Any = math.trunc(x)
-    if x.node.shape_env.bound_sympy(x.node.expr).lower >= 0:
-        return whole
-    return whole - _torch.sym_ite(whole > x, 1, 0)
-
-
-def _ceil(x: Any) -> Any:
-    return _ceil_of_symbol(x) if isinstance(x, SYMBOLS) else math.ceil(x)
-
-
-def _ceil_of_symbol(x: Any) -> Any:
-    whole: Any = math.trunc(x)
-    return whole + _torch.sym_ite(whole < x, 1, 0)
-
-
 def _not(x: Any) -> Any:
     return _torch.sym_not(x) if isinstance(x, SymBool) else not x
 
@@ -461,8 +440,8 @@ PLAIN: dict[str, Callable[..., Any]] = {
     "aten::IntImplicit": _int,
     "aten::FloatImplicit": _float,
     "aten::ScalarImplicit": _same,
-    "aten::ceil": _ceil,
-    "aten::floor": _floor,
+    "aten::ceil": _math("ceil"),
+    "aten::floor": _math("floor"),
     "aten::round": _round,
     "aten::sqrt": _math("sqrt"),
     "aten::log": lambda x, *base: math.log(x, *base),

@@ -28,14 +28,30 @@ _KEPT = frozenset({
 })  # fmt: skip
 
 
-def is_of_ints(of: SymBool | SymInt) -> bool:
-    """Whether floats have no part in it."""
-    parts = [of.node.expr]
+def is_of_ints(condition: SymBool) -> bool:
+    parts = [condition.node.expr]
     for each in parts:
         parts.extend(each.args)
         if type(each).__name__ not in _KEPT or (each.is_Symbol and not each.is_integer):
             return False
     return True
+
+
+_FLOATS = frozenset({
+    "CeilToInt", "FloorToInt", "IntTrueDiv", "RoundDecimal", "RoundToInt", "ToFloat",
+    "TruncToFloat", "TruncToInt",
+})  # fmt: skip
+
+
+def has_floats(number: SymInt) -> bool:
+    """Whether floats have part in it."""
+    parts = [number.node.expr]
+    for each in parts:
+        parts.extend(each.args)
+        name = type(each).__name__
+        if name in _FLOATS or "Float" in name or (each.is_Symbol and not each.is_integer):
+            return True
+    return False
 
 
 def side_alone(condition: Any, error: _C.AutocastError) -> int | None:

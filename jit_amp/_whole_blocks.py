@@ -277,9 +277,15 @@ class WholeBlocks:
         try:
             return self._cond(step, frame, condition, blocks, kinds)
         except _C.AutocastError as error:
-            if self.depth == 0 and (chosen := side_alone(condition, error)) is not None:
+            is_count = self.depth == 0 and not self._is_own(condition)
+            if is_count and (chosen := side_alone(condition, error)) is not None:
                 raise OneWay(step.number, chosen, step.trace, error) from error
             raise
+
+    def _is_own(self, condition: Any) -> bool:
+        """Whether it asks about a number of its own, which counts nothing."""
+        numbers = {own.number.node.expr for own in self._interpreter.own.values()}
+        return isinstance(condition, SymBool) and bool(condition.node.expr.free_symbols & numbers)
 
     def _of_bools(self, frame: Frame, condition: Any, blocks: list[Code]) -> Any:
         """What ``and``, ``or`` and ``not`` of comparisons of sizes give, which are branches too;

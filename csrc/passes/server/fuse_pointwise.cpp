@@ -254,6 +254,7 @@ class PointwiseFuser {
         copy = as_subtraction(copy);
       }
       copies[node->output()] = copy->output();
+      copy->output()->setDebugName("");  // share_conditions.h: a name is a value of one side
       if (node == fusion.layer && fusion.activation.name == "swish") {
         copies[node->output()] = graph_.insert(aten::alias, {copy->output()});
       }
@@ -279,7 +280,8 @@ class PointwiseFuser {
       scalars.push_back(graph_.insertConstant(scalar));
     }
     const auto type = c10::OptionalType::create(c10::NumberType::get());
-    Value* list = graph_.insertNode(graph_.createList(type, scalars))->output();
+    Value* list = scalars.empty() ? no_scalars(type)
+                                  : graph_.insertNode(graph_.createList(type, scalars))->output();
     std::vector<NamedValue> arguments{layer->input(0), layer->input(kWeightAt),
                                       layer->input(kBiasAt)};
     const auto add = [&](std::initializer_list<NamedValue> more) {
@@ -301,7 +303,17 @@ class PointwiseFuser {
     return graph_.insert(Symbol::fromQualString("mkldnn::_convolution_pointwise"), arguments);
   }
 
+  // One empty list for all layers.
+  Value* no_scalars(const c10::TypePtr& type) {
+    if (!no_scalars_) {
+      const WithInsertPoint start(*graph_.nodes().begin());
+      no_scalars_ = graph_.insertNode(graph_.createList(type, {}))->output();
+    }
+    return no_scalars_;
+  }
+
   Graph& graph_;
+  Value* no_scalars_ = nullptr;
 };
 
 }  // namespace

@@ -225,8 +225,14 @@ void take_from(Graph& graph, Value* owner, Value* weights, Node* constant, int64
     return graph.insertNode(call)->output()->setType(c10::TensorType::get());
   };
   for (const Use& use : std::vector<Use>(constant->output()->uses())) {
+    if (use.user->kind() == prim::dtype) {
+      Node* around = use.user->owningBlock()->owningNode();
+      const WithInsertPoint here(around ? around : use.user);  // share_conditions.h
+      use.user->replaceInput(0, held());
+      continue;
+    }
     const WithInsertPoint here(use.user);
-    if (is_widening(use) || use.user->kind() == prim::dtype) {
+    if (is_widening(use)) {
       use.user->replaceInput(0, held());
       continue;
     }

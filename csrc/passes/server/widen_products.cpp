@@ -87,12 +87,14 @@ class Widener {
       Node* copy =
           graph_.insertNode(graph_.createClone(node, [&](Value* value) { return widened(value); }));
       for (Value* output : copy->outputs()) {
+        output->setDebugName("");
         wide->registerOutput(to(output, dtype));
       }
     }
     Block* narrow = choice->addBlock();
     node->moveBefore(narrow->return_node());  // to be widened for another dtype too
     for (Value* output : node->outputs()) {
+      output->setDebugName("");  // the choice has it
       narrow->registerOutput(output);
     }
   }
@@ -123,13 +125,17 @@ class Widener {
       const at::Tensor& weight = *tensor_in(operands[1]->node());
       const int64_t least =
           std::max(kFewRows * weight.size(1), (kWorthwhile + weight.size(0) - 1) / weight.size(0));
-      Value* fits = graph_.insert(aten::ge, {numel(), least});
-      if (weight.numel() >= kLargeWeight) {  // pack_weights may hold it widened
+      const auto is_worth_it = [&] {
+        Value* fits = graph_.insert(aten::ge, {numel(), least});
+        if (weight.numel() < kLargeWeight) {
+          return fits;
+        }
+        // pack_weights may hold it widened
         Value* is_wide = graph_.insert(aten::eq, {graph_.insert(prim::dtype, {operands[1]}),
                                                   static_cast<int64_t>(c10::kFloat)});
-        fits = graph_.insert(aten::__or__, {fits, is_wide});
-      }
-      return graph_.insert(aten::__and__, {emulated, fits});
+        return graph_.insert(aten::__or__, {fits, is_wide});
+      };
+      return insert_if(emulated, is_worth_it, [&] { return graph_.insertConstant(false); });
     }
     // Where they only multiply element by element these two promote operands of two dtypes.
     const bool promotes = node->kind() == aten::einsum || node->kind() == Symbol::aten("tensordot");

@@ -16,6 +16,9 @@ import jit_amp
 
 from ..support import assert_same
 
+# PyTorch 2.11 says it of programs that it loads, once in a process.
+pytestmark = pytest.mark.filterwarnings("ignore:The given buffer is not writable")
+
 
 class Net(nn.Module):
     def __init__(self) -> None:
@@ -259,7 +262,7 @@ class Part(nn.Module):
 
 def test_sizes_by_way_of_floats_are_free() -> None:
     model = Scaled().eval()
-    with torch.no_grad(), pytest.warns(UserWarning, match="sizes of at least 1 there"):
+    with torch.no_grad(), pytest.warns(UserWarning, match="at least 1"):
         exported = jit_amp.export(model, (torch.rand(2, 3, 8, 12), torch.tensor(1.5)))
         file = io.BytesIO()
         torch.export.save(exported, file)
@@ -305,6 +308,8 @@ class Levels(Scaled):
         return self.conv(y) * self.scale
 
 
+# PyTorch 2.11 asks for it of more operators.
+@pytest.mark.filterwarnings("ignore:jit_amp.export. the program computes sizes")
 def test_what_the_first_call_sets_is_known_after_it() -> None:
     model = Levels().eval()
     scripted = jit_amp.script(model)
@@ -317,3 +322,92 @@ def test_what_the_first_call_sets_is_known_after_it() -> None:
         for size in (8, 16, 9):
             other = torch.rand(3, 3, size, size), torch.tensor(0.7)
             assert_same(program(*other), model(*other), str(size))
+
+
+class Rounded(nn.Module):
+    def forward(self, x: Tensor, y: Tensor):
+        down = math.floor((x.size(0) - 2.0) / 3.0)
+        up = math.ceil(math.ceil(math.ceil(x.size(1) / 2) / 2) / 2)
+        apart = abs(x.size(0) - x.size(1))
+        return (x[0] + y[0]).sum() + down, torch.zeros(up), torch.ones(apart + int(7.0 // 2.0))
+
+
+def test_floor_ceil_and_abs_of_sizes_are_saved() -> None:
+    model = Rounded()
+    exported = jit_amp.export(model, (torch.rand(5, 9), torch.rand(5, 9)))
+    file = io.BytesIO()
+    torch.export.save(exported, file)
+    file.seek(0)
+    for program in (exported.module(), torch.export.load(file).module()):
+        for rows, columns in ((5, 9), (2, 30), (3, 17), (1, 9)):
+            given = torch.rand(rows, columns), torch.rand(rows, columns)
+            assert_same(program(*given), model(*given), f"{rows} x {columns}")
+
+
+class Stretched(nn.Module):
+    """The number of rows is the example's, or less."""
+
+    def forward(self, x: Tensor):
+        by = max(x.mean().item(), 1.0)
+        return torch.zeros(int(by * x.size(0))) + 1
+
+
+class Squares(nn.Module):
+    """Ints alone: what is known of them stays known."""
+
+    def forward(self, x: Tensor):
+        v = x[x[:, 0] > 0]
+        d = (v[:, :1] - v[:, :1].t()).reshape(-1)
+        e = torch.zeros(d.size(0))
+        if d.shape != e.shape:
+            return torch.zeros(2, 2)
+        return d + e
+
+
+class Turns(nn.Module):
+    def forward(self, x: Tensor):
+        for _ in range(int(min(max(x.mean().item(), 1.0), 1.5))):
+            x = x + 1
+        return x
+
+
+@pytest.mark.parametrize("make", [Stretched, Squares, Turns])
+def test_numbers_by_way_of_floats_are_as_known_as_they_were(make: Any) -> None:
+    x = torch.rand(9, 4, generator=torch.Generator().manual_seed(0)) - 0.25
+    program = jit_amp.export(make(), (x,)).module()
+    for given in (x, x[:5], torch.full((1, 4), 2.0)):
+        assert_same(program(given), make()(given), str(given.shape))
+
+
+class Moved(Scaled):
+    """A number that is no size may be anything."""
+
+    def __init__(self, by: float) -> None:
+        super().__init__()
+        self.by = by
+
+    def forward(self, x: Tensor, scale: Tensor):
+        by = float(scale.item())
+        height = math.floor(float(x.size(2)) * by)
+        width = math.ceil(float(x.size(3)) * by / 4) * 4
+        y = nn.functional.interpolate(x, size=[height, width], mode="bilinear")
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.norm(self.conv(y)) + int(by * self.by)
+
+
+@pytest.mark.parametrize("by", [1.0, 0.3, -1.0])
+def test_only_sizes_are_at_least_one(by: float) -> None:
+    model = Moved(by).eval()
+    given = torch.rand(2, 3, 8, 12), torch.tensor(1.5)
+    with torch.no_grad(), pytest.warns(UserWarning, match=r"at least 1[^$]*height = math"):
+        program = jit_amp.export(model, given).module()
+    with torch.no_grad():
+        for scale in (1.5, 0.7, 2.5):
+            given = torch.rand(2, 3, 8, 12), torch.tensor(scale)
+            assert_same(program(*given), model(*given), str(scale))
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_no_size_can_be_made_of_the_example(value: float) -> None:
+    with torch.no_grad(), pytest.raises(jit_amp.AutocastError, match=r"JA50\d"):
+        jit_amp.export(Scaled().eval(), (torch.rand(2, 3, 8, 12), torch.tensor(value)))
