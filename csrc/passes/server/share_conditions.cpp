@@ -7,8 +7,6 @@
 #include <map>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
-#include <utility>
 #include <vector>
 
 #include "core/graphs.h"
@@ -80,17 +78,16 @@ Question question_of(Node* condition, Value* self) {
 void share_conditions(Module frozen) {
   const auto graph = toGraphFunction(frozen.get_method("forward").function()).graph();
   Value* self = graph->inputs()[0];
-  std::map<std::string, std::vector<std::pair<Node*, Question>>> places;  // by the text
+  std::map<std::string, std::vector<Node*>> places;  // by the text of their graph
   for (Node* node : all_nodes(*graph)) {
     if (is_condition(node)) {
-      Question question = question_of(node, self);
-      const std::string text = question.graph->toString(/*print_source_locations=*/false);
-      places[text].emplace_back(node, std::move(question));
+      places[question_of(node, self).graph->toString(/*print_source_locations=*/false)].push_back(
+          node);
     }
   }
   size_t number = 0;
-  for (auto& [text, found] : places) {
-    if (found.size() < 2) {
+  for (const auto& [text, nodes] : places) {
+    if (nodes.size() < 2) {
       continue;
     }
     std::string name;
@@ -99,10 +96,11 @@ void share_conditions(Module frozen) {
     } while (frozen.hasattr(name) || frozen.find_method(name));
     const auto unit = frozen._ivalue()->compilation_unit();
     frozen.type()->addMethod(unit->create_function(c10::QualifiedName(*frozen.type()->name(), name),
-                                                   found.front().second.graph));
-    for (auto& [node, question] : found) {
+                                                   question_of(nodes.front(), self).graph));
+    for (Node* node : nodes) {
       std::vector<Value*> inputs{self};
-      inputs.insert(inputs.end(), question.about.begin(), question.about.end());
+      const auto about = question_of(node, self).about;  // some of which are calls by now
+      inputs.insert(inputs.end(), about.begin(), about.end());
       Node* call = graph->create(prim::CallMethod, inputs, 1)->insertBefore(node);
       call->s_(attr::name, name)->output()->setType(c10::BoolType::get());
       call->setSourceRange(node->sourceRange());

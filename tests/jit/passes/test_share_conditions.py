@@ -129,6 +129,25 @@ def test_code_grows_by_few_lines_for_a_layer() -> None:
     assert (many - few) / 8 <= 15
 
 
+class Attention(nn.Module):
+    def forward(self, q: Tensor, k: Tensor, v: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            for _ in range(2):
+                q = torch.softmax(q @ k.transpose(-2, -1) * 0.125, -1) @ v
+        return q
+
+
+def test_a_condition_may_be_about_another() -> None:
+    module = Attention().eval()
+    short = tuple(torch.rand(1, 2, 16, 8).bfloat16() for _ in range(3))
+    made = jit_amp.freeze(jit_amp.script(module), example_inputs=short, target="server")
+    made.graph.lint()
+    with torch.no_grad():
+        for given in (short, tuple(torch.rand(1, 2, 300, 8).bfloat16() for _ in range(3))):
+            for _ in range(3):
+                torch.testing.assert_close(made(*given), module(*given), atol=0.02, rtol=0.02)
+
+
 def test_exported() -> None:
     x = torch.rand(3, 256)
     made = frozen(Layers(3), x)
