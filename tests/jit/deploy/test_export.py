@@ -20,6 +20,9 @@ import jit_amp
 
 from ..support import assert_same, fresh, imported
 
+# PyTorch 2.11 says it of programs that it loads, once in a process.
+pytestmark = pytest.mark.filterwarnings("ignore:The given buffer is not writable")
+
 
 class Conv(nn.Module):
     def __init__(self) -> None:
