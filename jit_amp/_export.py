@@ -107,7 +107,7 @@ def export(
         def trace(shapes: Any, is_bounded: bool) -> Traced:
             one_way: dict[int, OneWay] = {}  # by the number of the branch
             reasons: list[Exception] = []  # for what is decided
-            some: dict[int, str] = {}  # the lines of what is assumed to be at least 1
+            some: set[tuple[int, int]] = set()  # what is assumed to be at least 1
 
             def once(found: Mapping[str, Any]) -> tuple[ExportedProgram, Interpreter]:
                 while True:
@@ -124,11 +124,10 @@ def export(
                         reasons.append(branch.error)
                         continue
                     except Exception as error:
-                        asked = interpreter.owned(error) - some.keys()
-                        if not asked or not may_be_of_sizes(error):
+                        undecided = interpreter.undecided(error) - some
+                        if not undecided or not may_be_of_sizes(error):
                             raise
-                        own = list(interpreter.own.values())
-                        some.update({i: own[i].line for i in sorted(asked)})
+                        some.update(undecided)
                         reasons.append(error)
                         continue
                     _check_no_fakes(made)
@@ -138,7 +137,10 @@ def export(
 
             made, interpreter = once({})
             if left := interpreter.attributes.left:
+                known = len(reasons)
                 again, second = once(left)
+                if len(reasons) > known:
+                    made, interpreter = once({})
                 if not is_same_program(again, made) or not _is_kept(left, second.attributes.left):
                     interpreter.attributes.refuse_left()
             return Traced(
@@ -146,7 +148,7 @@ def export(
                 asks_small=interpreter.asks_small,
                 records_gradients=interpreter.records_gradients,
                 one_way=list(one_way.values()),
-                some=list(dict.fromkeys(some.values())),
+                some=[own.line for own in interpreter.own.values() if own.key in some],
                 is_oblivious=bool(symbolic_shapes_config.backed_size_oblivious),
             )
 
@@ -181,8 +183,9 @@ def _notes(traced: Traced) -> Iterator[str]:
         )
     if traced.some:
         yield (
-            "the program computes sizes from the values of tensors. The exported program takes "
-            "them for at least 1, and raises where one is less\n" + "\n".join(traced.some)
+            "the program computes sizes from the values of tensors. The exported program assumes "
+            "that each is at least 1, and raises otherwise. They come from:\n"
+            + "\n".join(dict.fromkeys(traced.some))
         )
     for branch in traced.one_way:
         which = "the condition holds" if branch.side == 0 else "the condition does not hold"
@@ -205,7 +208,7 @@ def _takes(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, An
             torch.func.functional_call(run, buffers, given, named)
         except RuntimeError as error:
             return "Runtime assertion failed" not in str(error)
-        except Exception:  # of any class: by the program, as of a float that is infinite
+        except Exception:  # raised by the program itself, as OverflowError for an infinite float
             return False
     return True
 

@@ -68,15 +68,17 @@ class Decided:
 
     one_way: Mapping[int, int] = field(default_factory=dict)
     """By a step's number, the side of a branch that it has alone."""
-    some: frozenset[int] = frozenset()
-    """Which of the numbers of their own, in their order, are at least 1."""
+    some: frozenset[tuple[int, int]] = frozenset()
+    """Which of the numbers of their own, by their keys, are at least 1."""
 
 
 @dataclass(frozen=True)
 class Own:
-    """A number of its own, and the line that it comes from."""
+    """A number that was replaced by a symbol of its own."""
 
     number: SymInt
+    key: tuple[int, int]
+    """The step that made it, and how many that step had made before."""
     line: str
 
 
@@ -89,7 +91,7 @@ class Interpreter:
         asks_small: the program has compared sizes, and for a size of 0 or 1 the answer is another.
         records_gradients: the program has asked whether gradients are recorded, they were, and
             something depends on that.
-        own: by their expressions, numbers that have become their own.
+        own: numbers that were replaced by symbols of their own, by the expressions they had.
         attributes, known, parted, whole: of the run, each with its own file.
     """
 
@@ -291,7 +293,8 @@ class Interpreter:
                 least = most = None
             if least is not None and least == most:
                 return made
-            if len(self.own) in self.decided.some:
+            key = step.number, sum(each.key[0] == step.number for each in self.own.values())
+            if key in self.decided.some:
                 least = max(least or 1, 1)
             own: Any = torch.ops.aten.scalar_tensor.default(made, dtype=torch.int64).item()
             check: Any = torch._check
@@ -299,7 +302,7 @@ class Interpreter:
                 check(own >= least)
             if most is not None:
                 check(own <= most)
-            self.own[expression] = Own(own, self._last.trace if self._last else "")
+            self.own[expression] = Own(own, key, self._last.trace if self._last else "")
         return self.own[expression].number
 
     def refuse(self, step: Step, code: int, arguments: list[str]) -> NoReturn:
@@ -307,14 +310,13 @@ class Interpreter:
         shown = self._last if self._last and not step.trace else step
         _C.refuse_export(shown.node, code, arguments)
 
-    def owned(self, error: BaseException) -> frozenset[int]:
-        """Which numbers of their own torch.export could not decide about."""
+    def undecided(self, error: BaseException) -> set[tuple[int, int]]:
+        """The keys of the numbers of their own that torch.export could not decide about."""
         cause: Any = error
         while cause and not isinstance(cause, GuardOnDataDependentSymNode):
             cause = cause.__cause__ or cause.__context__
         asked = cause.cond.free_symbols if cause else ()
-        numbers = [each.number.node.expr for each in self.own.values()]
-        return frozenset(i for i, number in enumerate(numbers) if number in asked)
+        return {own.key for own in self.own.values() if own.number.node.expr in asked}
 
     def _failed(self, step: Step, error: Exception) -> NoReturn:
         said = str(error).strip().splitlines()

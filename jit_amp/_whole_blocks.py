@@ -283,7 +283,7 @@ class WholeBlocks:
             raise
 
     def _is_own(self, condition: Any) -> bool:
-        """Whether it asks about a number of its own, which counts nothing."""
+        """Whether it asks about a number of its own, which is no number of elements."""
         numbers = {own.number.node.expr for own in self._interpreter.own.values()}
         return isinstance(condition, SymBool) and bool(condition.node.expr.free_symbols & numbers)
 

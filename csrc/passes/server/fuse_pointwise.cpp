@@ -254,7 +254,7 @@ class PointwiseFuser {
         copy = as_subtraction(copy);
       }
       copies[node->output()] = copy->output();
-      copy->output()->setDebugName("");  // share_conditions.h: a name is a value of one side
+      copy->output()->setDebugName("");  // one line less for the loader: share_conditions.h
       if (node == fusion.layer && fusion.activation.name == "swish") {
         copies[node->output()] = graph_.insert(aten::alias, {copy->output()});
       }

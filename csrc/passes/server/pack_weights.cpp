@@ -227,7 +227,8 @@ void take_from(Graph& graph, Value* owner, Value* weights, Node* constant, int64
   for (const Use& use : std::vector<Use>(constant->output()->uses())) {
     if (use.user->kind() == prim::dtype) {
       Node* around = use.user->owningBlock()->owningNode();
-      const WithInsertPoint here(around ? around : use.user);  // share_conditions.h
+      // Outside of the condition, so that this is the same for all layers (share_conditions.h).
+      const WithInsertPoint here(around ? around : use.user);
       use.user->replaceInput(0, held());
       continue;
     }

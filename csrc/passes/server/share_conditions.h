@@ -2,13 +2,14 @@
 //
 // Whether a layer can be computed by a fused operator is asked of its input when it runs
 // (fuse_pointwise.h): five questions or more, the same for each layer of a kind. When PyTorch reads
-// a file's code it keeps, for each value that one side of a branch alone has, a copy of the whole
-// code (torch/csrc/jit/frontend/ir_emitter.cpp has an error ready for who uses it, and errors own
-// their text). So the memory and the time of loading grow with the square of the number of layers.
+// a file's code, it prepares an error message for each value that only one side of a branch
+// defines, and each message holds a copy of the file's code (torch/csrc/jit/frontend/
+// ir_emitter.cpp). So the memory and the time of loading grow with the square of the number of
+// layers.
 //
-// A condition that stands in several places becomes a method of the module, `_fits0`, `_fits1` and
-// so on, and is called there. PyTorch's executors inline it again. Moved is what only asks: it
-// reads dtypes, devices, sizes and numbers, has no other branch in it, and gives one bool.
+// A condition that stands in several places of forward becomes a method of the module, `_fits0`,
+// `_fits1` and so on, and is called there. PyTorch's executors inline it again. Moved is what only
+// asks: operators without side effects that give no tensors, without other branches, for one bool.
 #pragma once
 
 #include <torch/csrc/jit/api/module.h>

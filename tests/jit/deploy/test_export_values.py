@@ -329,19 +329,33 @@ class Rounded(nn.Module):
         down = math.floor((x.size(0) - 2.0) / 3.0)
         up = math.ceil(math.ceil(math.ceil(x.size(1) / 2) / 2) / 2)
         apart = abs(x.size(0) - x.size(1))
-        return (x[0] + y[0]).sum() + down, torch.zeros(up), torch.ones(apart + int(7.0 // 2.0))
+        half = math.floor(x.size(1) / 2)
+        large = int(y[0, 0].item())
+        z = x[:, :half] + math.floor(large) + math.ceil(large)
+        return (
+            half,
+            z,
+            math.ceil(large),
+            (x[0] + y[0]).sum() + down,
+            torch.zeros(up),
+            torch.ones(apart + int(7.0 // 2.0)),
+        )
 
 
 def test_floor_ceil_and_abs_of_sizes_are_saved() -> None:
     model = Rounded()
-    exported = jit_amp.export(model, (torch.rand(5, 9), torch.rand(5, 9)))
+    exported = jit_amp.export(model, (torch.rand(5, 9), torch.rand(5, 9).double()))
     file = io.BytesIO()
     torch.export.save(exported, file)
     file.seek(0)
     for program in (exported.module(), torch.export.load(file).module()):
         for rows, columns in ((5, 9), (2, 30), (3, 17), (1, 9)):
-            given = torch.rand(rows, columns), torch.rand(rows, columns)
+            given = torch.rand(rows, columns), torch.rand(rows, columns).double()
+            given[1][0, 0] = 2**53 + 2
             assert_same(program(*given), model(*given), f"{rows} x {columns}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # PyTorch's own
+        assert_same(torch.export.unflatten(exported)(*given), model(*given), "unflattened")
 
 
 class Stretched(nn.Module):
