@@ -754,14 +754,12 @@ bool fuse_attention(const std::shared_ptr<Graph>& graph, const Facts& facts) {
     return false;
   }
   AttentionFuser fuser(graph);
-  bool changed = false;
-  for (const Attention& attention : found) {
-    if (fuser.can_move(attention)) {
-      fuser.fuse(attention);
-      changed = true;
-    }
-  }
-  return changed;
+  found.erase(std::remove_if(found.begin(), found.end(),
+                             [&](const Attention& each) { return !fuser.can_move(each); }),
+              found.end());
+  // The last first: one may take what another gives, which is another value afterwards.
+  std::for_each(found.rbegin(), found.rend(), [&](const Attention& each) { fuser.fuse(each); });
+  return !found.empty();
 }
 
 }  // namespace jit_amp

@@ -180,3 +180,22 @@ def test_masks_that_would_be_rounded_on_cuda(lines: tuple[str, ...]) -> None:
 
 def test_phones_have_none_of_it() -> None:
     unchanged("fuse_attention", case(*SCORES, SCALED, *SUM))
+
+
+AGAIN = (
+    "%t2 : Tensor = aten::transpose(%v, %last, %next)",
+    "%s2 : Tensor = aten::matmul(%o, %t2)",
+    "%p2 : Tensor = aten::softmax(%s2, %last, %none)",
+    "%o2 : Tensor = aten::matmul(%p2, %o)",
+    "return (%o2)",
+)
+
+
+@pytest.mark.parametrize("n", [3, 800])
+def test_one_takes_what_another_gives(n: int) -> None:
+    """As queries and as values."""
+    text = case(*SCORES, SCALED, *SUM[:-1], *AGAIN)
+    graph = check("fuse_attention", text, stock=True)
+    assert str(graph).count("aten::scaled_dot_product_attention") == 2
+    actual, before = (values_of(g, *given(n))[0] for g in (graph, parse(text)))
+    torch.testing.assert_close(actual, before, rtol=0.05, atol=0.1)
