@@ -70,7 +70,9 @@ def _ceil(write: _Writer, x: fx.Node) -> fx.Node:
 
 
 def _abs(write: _Writer, x: fx.Node) -> fx.Node:
-    return write(_torch.sym_max, x, write(operator.neg, x))
+    larger = write(_torch.sym_max, x, write(operator.neg, x))
+    is_int = isinstance(x.meta["val"], (int, SymInt))
+    return larger if is_int else write(operator.add, larger, 0.0)  # -0.0 becomes 0.0
 
 
 _WRITTEN: dict[Any, Callable[[_Writer, fx.Node], fx.Node]] = {

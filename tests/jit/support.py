@@ -123,6 +123,10 @@ def imported(source: str, path: Path) -> ModuleType:
     return module
 
 
+# PyTorch 2.11 says it of the first program that a process loads.
+LOADS_PROGRAMS = pytest.mark.filterwarnings("ignore:The given buffer is not writable")
+
+
 def captured(call: Any, *inputs: Tensor) -> tuple[torch.cuda.CUDAGraph, Any]:
     """A CUDA graph of a call, after three others, and its result, which each replay writes."""
     for _ in range(3):

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/graphs.h"
+#include "core/types.h"
 
 namespace jit_amp {
 namespace {
@@ -20,8 +21,8 @@ bool only_asks(const Node* node) {
   const bool is_known = node->maybeSchema() != nullptr || node->kind() == prim::Constant ||
                         node->kind() == prim::ListConstruct;
   return is_known && node->blocks().empty() && node->outputs().size() == 1 &&
-         !is_tensor(node->output()->type()) && !is_tensor_list(node->output()->type()) &&
-         !node->hasSideEffects() && !node->isNondeterministic() && !is_write(node);
+         !may_hold_tensors(node->output()->type()) && !node->hasSideEffects() &&
+         !node->isNondeterministic() && !is_write(node);
 }
 
 bool is_condition(const Node* node) {
@@ -51,7 +52,8 @@ Question question_of(Node* condition, Value* self) {
       return known->second;
     }
     Value* made = nullptr;
-    if (value->node()->kind() == prim::Constant && !is_tensor(value->type())) {
+    // Two constants with tensors in them may have the same text.
+    if (value->node()->kind() == prim::Constant && !may_hold_tensors(value->type())) {
       const WithInsertPoint start(*graph.nodes().begin());
       made =
           graph.insertNode(graph.createClone(value->node(), [](Value* v) { return v; }))->output();

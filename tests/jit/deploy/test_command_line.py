@@ -14,6 +14,8 @@ import torch
 import jit_amp
 from jit_amp.__main__ import main
 
+from ..support import LOADS_PROGRAMS
+
 SOURCE = """
 import torch
 from torch import Tensor, nn
@@ -189,8 +191,7 @@ def test_for_a_server(capsys: Any) -> None:
     assert (status, "--triton needs --input" in said) == (2, True)
 
 
-# torch.export.load of torch 2.11 reads what it may not write to.
-@pytest.mark.filterwarnings("ignore:The given buffer is not writable")
+@LOADS_PROGRAMS
 def test_export_and_verify_across_formats(capsys: Any) -> None:
     given = ["--inputs", "float32[2,8]"]
     status, out, _ = run(capsys, "export", "models:Scoped", *given, "-o", "a.pt2", "--json")

@@ -18,10 +18,9 @@ from torch.export import Dim, ExportedProgram
 
 import jit_amp
 
-from ..support import assert_same, fresh, imported
+from ..support import LOADS_PROGRAMS, assert_same, fresh, imported
 
-# PyTorch 2.11 says it of programs that it loads, once in a process.
-pytestmark = pytest.mark.filterwarnings("ignore:The given buffer is not writable")
+pytestmark = LOADS_PROGRAMS
 
 
 class Conv(nn.Module):

@@ -15,10 +15,10 @@ from torch.export import Dim, ExportedProgram
 
 import jit_amp
 
+from ..support import LOADS_PROGRAMS
 from ..support import assert_same as assert_same_at
 
-# PyTorch 2.11 says it of programs that it loads, once in a process.
-pytestmark = pytest.mark.filterwarnings("ignore:The given buffer is not writable")
+pytestmark = LOADS_PROGRAMS
 X = torch.rand(3, 8, generator=torch.Generator().manual_seed(0))
 
 

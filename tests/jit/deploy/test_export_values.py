@@ -14,10 +14,9 @@ from torch import Tensor, nn
 
 import jit_amp
 
-from ..support import assert_same
+from ..support import LOADS_PROGRAMS, assert_same
 
-# PyTorch 2.11 says it of programs that it loads, once in a process.
-pytestmark = pytest.mark.filterwarnings("ignore:The given buffer is not writable")
+pytestmark = LOADS_PROGRAMS
 
 
 class Net(nn.Module):
@@ -240,11 +239,13 @@ class Scaled(nn.Module):
         self.conv = nn.Conv2d(3, 4, 3, padding=1, stride=2)
         self.norm = nn.BatchNorm2d(4)
 
-    def forward(self, x: Tensor, scale: Tensor):
-        by = float(scale.item())
+    def sized(self, x: Tensor, by: float) -> Tensor:
         height = math.floor(float(x.size(2)) * by)
         width = math.ceil(float(x.size(3)) * by / 4) * 4
-        y = nn.functional.interpolate(x, size=[height, width], mode="bilinear")
+        return nn.functional.interpolate(x, size=[height, width], mode="bilinear")
+
+    def forward(self, x: Tensor, scale: Tensor):
+        y = self.sized(x, float(scale.item()))
         with torch.autocast("cpu", dtype=torch.bfloat16):
             z = self.norm(self.conv(y))
         return nn.functional.interpolate(z, size=y.shape[2:]).sum(1, keepdim=True) + y
@@ -336,6 +337,7 @@ class Rounded(nn.Module):
             half,
             z,
             math.ceil(large),
+            torch.ones(2) * abs(y[0, 1].item()),
             (x[0] + y[0]).sum() + down,
             torch.zeros(up),
             torch.ones(apart + int(7.0 // 2.0)),
@@ -352,7 +354,11 @@ def test_floor_ceil_and_abs_of_sizes_are_saved() -> None:
         for rows, columns in ((5, 9), (2, 30), (3, 17), (1, 9)):
             given = torch.rand(rows, columns), torch.rand(rows, columns).double()
             given[1][0, 0] = 2**53 + 2
-            assert_same(program(*given), model(*given), f"{rows} x {columns}")
+            for value in (-0.0, 0.0, -2.5):
+                given[1][0, 1] = value
+                made, expected = program(*given), model(*given)
+                assert_same(made, expected, f"{rows} x {columns}, {value}")
+                assert made[3].signbit().equal(expected[3].signbit())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # PyTorch's own
         assert_same(torch.export.unflatten(exported)(*given), model(*given), "unflattened")
@@ -402,11 +408,8 @@ class Moved(Scaled):
 
     def forward(self, x: Tensor, scale: Tensor):
         by = float(scale.item())
-        height = math.floor(float(x.size(2)) * by)
-        width = math.ceil(float(x.size(3)) * by / 4) * 4
-        y = nn.functional.interpolate(x, size=[height, width], mode="bilinear")
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            return self.norm(self.conv(y)) + int(by * self.by)
+            return self.norm(self.conv(self.sized(x, by))) + int(by * self.by)
 
 
 @pytest.mark.parametrize("by", [1.0, 0.3, -1.0])
