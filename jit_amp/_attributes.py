@@ -4,7 +4,7 @@ exported.
 Buffers and parameters torch.export knows: a new value of one is assigned to it. Everything else
 that a module has is as it is when the program is exported. So what the program sets for itself, and
 reads again, is a value like others; what it reads first and sets then would be other at the next
-call. Such a program is refused, or is left to ``jit_amp._export``, which asks whether the next call
+call. Such a program is refused, or is left to ``jit_amp._tracer``, which asks whether the next call
 does the same (``left``).
 """
 

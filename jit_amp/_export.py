@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import keyword
-import re
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -14,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.fx import traceback as fx_traceback
 from torch.fx.experimental import _config as symbolic_shapes_config
@@ -22,16 +18,12 @@ from torch.jit import ScriptFunction, ScriptModule
 from torch.utils import _pytree as pytree
 
 from jit_amp import _C, _check, _kept
-from jit_amp._free_sizes import Traced, freest, guarded, may_be_of_sizes
+from jit_amp._free_sizes import freest, guarded
 from jit_amp._freeze import _misfit
-from jit_amp._graph_values import without_tensors
-from jit_amp._holder import Holder
-from jit_amp._interpreter import Decided, Interpreter
 from jit_amp._larger_hints import put_larger_hints
-from jit_amp._one_way import OneWay
-from jit_amp._same_program import is_same_program
 from jit_amp._savable import make_savable
 from jit_amp._script import _scripted
+from jit_amp._tracer import Traced, Tracer, default_of, signature_of
 
 
 @_kept.onednn()
@@ -104,57 +96,10 @@ def export(
         args, named = _each_once((args, named))
         kept = set(model.state_dict()) if isinstance(model, nn.Module) else None
 
-        def trace(shapes: Any, is_bounded: bool) -> Traced:
-            one_way: dict[int, OneWay] = {}  # by the number of the branch
-            reasons: list[Exception] = []  # for what is decided
-            some: set[tuple[int, int]] = set()  # what is assumed to be at least 1
-
-            def once(found: Mapping[str, Any]) -> tuple[ExportedProgram, Interpreter]:
-                while True:
-                    sides = {number: branch.side for number, branch in one_way.items()}
-                    decided = Decided(sides, frozenset(some))
-                    program = _Program(graph, scripted, formals, kept, is_bounded, found, decided)
-                    interpreter: Interpreter = program.__dict__["_jit_amp_interpreter"]
-                    try:
-                        made = torch.export.export(
-                            program, args, named, dynamic_shapes=shapes, strict=False
-                        )
-                    except OneWay as branch:
-                        one_way[branch.number] = branch
-                        reasons.append(branch.error)
-                        continue
-                    except Exception as error:
-                        undecided = interpreter.undecided(error) - some
-                        if not undecided or not may_be_of_sizes(error):
-                            raise
-                        some.update(undecided)
-                        reasons.append(error)
-                        continue
-                    _check_no_fakes(made)
-                    if reasons and not _takes(made, args, named):
-                        raise reasons[-1]
-                    return made, interpreter
-
-            made, interpreter = once({})
-            if left := interpreter.attributes.left:
-                known = len(reasons)
-                again, second = once(left)
-                if len(reasons) > known:
-                    made, interpreter = once({})
-                if not is_same_program(again, made) or not _is_kept(left, second.attributes.left):
-                    interpreter.attributes.refuse_left()
-            return Traced(
-                made,
-                asks_small=interpreter.asks_small,
-                records_gradients=interpreter.records_gradients,
-                one_way=list(one_way.values()),
-                some=[own.line for own in interpreter.own.values() if own.key in some],
-                is_oblivious=bool(symbolic_shapes_config.backed_size_oblivious),
-            )
-
+        trace = Tracer(graph, scripted, formals, kept, args, named)
         with fx_traceback.preserve_node_meta(), _kept.modes():
             if dynamic_shapes is None:
-                given = dict(zip(_signature(formals).parameters, args, strict=False)) | named
+                given = dict(zip(signature_of(formals).parameters, args, strict=False)) | named
                 traced, shapes = freest(trace, given)
             else:
                 traced, shapes = trace(dynamic_shapes, False), dynamic_shapes
@@ -196,23 +141,6 @@ def _notes(traced: Traced) -> Iterator[str]:
         )
 
 
-def _takes(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether the program is for its own example; runs on copies."""
-    given, named = pytree.tree_map(
-        lambda x: x.detach().clone() if isinstance(x, Tensor) else x, (args, kwargs)
-    )
-    run = program.module()
-    with torch.no_grad():
-        buffers = {name: buffer.clone() for name, buffer in run.named_buffers()}
-        try:
-            torch.func.functional_call(run, buffers, given, named)
-        except RuntimeError as error:
-            return "Runtime assertion failed" not in str(error)
-        except Exception:  # raised by the program itself, as OverflowError for an infinite float
-            return False
-    return True
-
-
 def _each_once(given: Any) -> Any:
     """With copies of tensors that are given twice, as ``q, k, v`` often are: torch.export takes
     them for one in every call."""
@@ -227,87 +155,6 @@ def _each_once(given: Any) -> Any:
         return x
 
     return pytree.tree_map(own, given)
-
-
-def _check_no_fakes(program: ExportedProgram) -> None:
-    """A tensor without values that has stayed in the program is one of another of its graphs."""
-    held = list(program.constants.values())
-    for part in program.graph_module.modules():
-        held += [each for each in vars(part).values() if isinstance(each, Tensor)]
-        held += [each for each in part._buffers.values() if each is not None]
-    if any(isinstance(each, FakeTensor) for each in held):
-        said = "it reads what the program computes outside of it, and torch.cond does not see that"
-        _C.refuse(501, [said])
-
-
-def _is_kept(left: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Whether a call that found what another has left leaves it so."""
-    return all(p in left and without_tensors(x) == without_tensors(left[p]) for p, x in now.items())
-
-
-class _Program(nn.Module):
-    """What torch.export is given: the program's tensors, and its interpreter."""
-
-    def __init__(
-        self,
-        graph: torch._C.Graph,
-        module: ScriptModule | None,
-        formals: list[Any],
-        kept: set[str] | None,
-        is_bounded: bool,
-        found: Mapping[str, Any],
-        decided: Decided,
-    ) -> None:
-        super().__init__()
-        run = Interpreter(graph, Holder(self, module, graph, kept), is_bounded, found, decided)
-        self.__dict__["_jit_amp_interpreter"] = run  # beside the names of the model
-        if module is not None:
-            self.training = bool(getattr(module, "training", False))
-        signature = _signature(formals)
-
-        def forward(*args: Any, **kwargs: Any) -> Any:
-            bound = signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            given = [
-                _as(formal.type, value)
-                for formal, value in zip(formals, bound.arguments.values(), strict=True)
-            ]
-            return run(given)
-
-        forward.__signature__ = signature  # type: ignore[attr-defined]
-        self.forward = forward
-
-
-def _signature(formals: list[Any]) -> inspect.Signature:
-    """With names that Python takes; a trace's may be none."""
-    parameters: list[inspect.Parameter] = []
-    taken: set[str] = set()
-    for i, formal in enumerate(formals):
-        name = re.sub(r"\W", "_", formal.name)
-        if not name.isidentifier() or keyword.iskeyword(name) or name in taken:
-            name = f"argument_{i}"
-        taken.add(name)
-        default = _default(formal)
-        of = inspect.Parameter
-        kind = of.KEYWORD_ONLY if formal.kwarg_only else of.POSITIONAL_OR_KEYWORD
-        parameters.append(of(name, kind, default=default))
-    return inspect.Signature(parameters)
-
-
-def _as(kind: Any, value: Any) -> Any:
-    """An argument as a value of the graph: with containers of its own, an int that is a float."""
-    name = kind.kind()
-    if name == "OptionalType":
-        return None if value is None else _as(kind.getElementType(), value)
-    if name == "FloatType" and isinstance(value, int):
-        return float(value)
-    if name == "ListType" and isinstance(value, (list, tuple)):
-        return [_as(kind.getElementType(), each) for each in value]
-    if name == "TupleType" and isinstance(value, (list, tuple)):
-        return tuple(_as(k, each) for k, each in zip(kind.elements(), value, strict=True))
-    if name == "DictType" and isinstance(value, Mapping):
-        return {key: _as(kind.getValueType(), each) for key, each in value.items()}
-    return value
 
 
 def _program_of(model: Any) -> Any:
@@ -356,7 +203,7 @@ def _check_arguments(formals: list[Any], args: tuple[Any, ...], kwargs: dict[str
             (
                 f"`{formal.name}` is {_check.shown(value)}"
                 for formal, value in zip(formals, values, strict=True)
-                if not (_fits(formal.type, value) or value is None is _default(formal))
+                if not (_fits(formal.type, value) or value is None is default_of(formal))
             ),
             "",
         )
@@ -367,11 +214,6 @@ def _check_arguments(formals: list[Any], args: tuple[Any, ...], kwargs: dict[str
             for f in formals
         )
         raise TypeError(f"jit_amp.export: {wrong}: the model takes ({takes})")
-
-
-def _default(formal: Any) -> Any:
-    """Of `x: Tensor = None` it is None, as TorchScript has it too."""
-    return formal.default_value if formal.has_default_value() else inspect.Parameter.empty
 
 
 def _fits(kind: Any, value: Any) -> bool:

@@ -2,45 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
-from torch.export import Dim, ExportedProgram
+from torch.export import Dim
 from torch.fx.experimental import _config as symbolic_shapes_config
 from torch.utils import _pytree as pytree
 
-from jit_amp import _C
-from jit_amp._graph_values import Raised
 from jit_amp._larger_hints import put_larger_hints
-from jit_amp._one_way import OneWay
+from jit_amp._tracer import Traced, Tracer, may_be_of_sizes
 
 
-@dataclass
-class Traced:
-    """A program that torch.export has made, and what was seen on the way."""
-
-    program: ExportedProgram
-    asks_small: bool
-    """Whether it asks if a size is 0 or 1."""
-    records_gradients: bool
-    """Whether it asks if gradients are recorded, and they are."""
-    one_way: list[OneWay]
-    """The branches of which it has one side."""
-    some: list[str]
-    """The lines of sizes that come from values by way of floats, and are taken for at least 1."""
-    is_oblivious: bool
-    """Whether torch.export took free sizes without a look at the example's."""
-    notes: list[str] = field(default_factory=list)
-    """What the caller should know of it."""
-
-
-Trace = Callable[[Any, bool], Traced]
-"""Of ``dynamic_shapes``, and whether there is a limit to how long expressions of sizes become."""
-
-
-def freest(trace: Trace, arguments: dict[str, Any]) -> tuple[Traced, Any]:
+def freest(trace: Tracer, arguments: dict[str, Any]) -> tuple[Traced, Any]:
     """With all sizes free; where that cannot be exported with the first size of each tensor, or
     with none. What is raised with all of them fixed is raised.
 
@@ -80,7 +53,7 @@ def freest(trace: Trace, arguments: dict[str, Any]) -> tuple[Traced, Any]:
     return traced, free(0)
 
 
-def _with_ones_free(trace: Trace, shapes: Any) -> Traced:
+def _with_ones_free(trace: Tracer, shapes: Any) -> Traced:
     """torch.export takes a size of one in the example for fixed, and any other for at least two,
     unless it is told to reason without looking. Where the program needs to know, it is guarded."""
     try:
@@ -97,7 +70,7 @@ def _with_ones_free(trace: Trace, shapes: Any) -> Traced:
     return traced
 
 
-def guarded(trace: Trace, shapes: Any, traced: Traced) -> Traced:
+def guarded(trace: Tracer, shapes: Any, traced: Traced) -> Traced:
     """With a guard against sizes of 0 and 1, for a program that asks for them; as it was, with a
     note, where torch.export does not take the guard beside the sizes that are to be free."""
     try:
@@ -115,13 +88,6 @@ _SMALL = (
     "free for at least two: for such inputs the exported program gives what the larger sizes get. "
     "Export another program for them, with that size fixed"
 )
-
-
-def may_be_of_sizes(error: Exception) -> bool:
-    """Whether it may go otherwise where sizes are numbers."""
-    if isinstance(error, _C.AutocastError):
-        return any(f"[JA{code}]" in str(error) for code in (501, 502, 504, 505))
-    return not isinstance(error, (Raised, MemoryError))
 
 
 def _fixed(what: str, reason: Exception) -> str:

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 
 import sympy  # type: ignore[import-untyped]  # torch requires it
 import torch
-from torch import SymBool, SymFloat, SymInt, Tensor, fx
+from torch import SymBool, SymFloat, SymInt, Tensor
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
+from jit_amp._parts import parts_of
 from jit_amp._small_sizes import example_sizes
 
 _TRIED = range(2, 65)
@@ -46,8 +47,7 @@ def put_larger_hints(exported: ExportedProgram) -> None:
 
 
 def _symbolic(exported: ExportedProgram) -> Iterator[SymInt | SymFloat | SymBool]:
-    parts = exported.graph_module.modules()
-    for part in (each for each in parts if isinstance(each, fx.GraphModule)):
+    for part in parts_of(exported):
         for node in part.graph.nodes:
             for value in pytree.tree_leaves(node.meta.get("val")):
                 found = [value]

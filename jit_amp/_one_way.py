@@ -12,7 +12,7 @@ from jit_amp import _C
 
 
 class OneWay(Exception):
-    """A branch on sizes, both sides of which no program can have: ``jit_amp._export`` tries again,
+    """A branch on sizes, both sides of which no program can have: ``jit_amp._tracer`` tries again,
     with one of them and a check."""
 
     def __init__(self, number: int, side: int, line: str, error: _C.AutocastError) -> None:

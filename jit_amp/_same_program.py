@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, fx
 from torch.export import ExportedProgram
 
+from jit_amp._parts import parts_of
+
 
 def is_same_program(a: ExportedProgram, b: ExportedProgram) -> bool:
     """Whether they compute the same for the same arguments; numbers that are known may come from
@@ -35,8 +37,7 @@ def _computed(program: ExportedProgram) -> list[Any]:
         name: _Constant(program.constants[of])
         for name, of in program.graph_signature.inputs_to_lifted_tensor_constants.items()
     }
-    parts = (part for part in program.graph_module.modules() if isinstance(part, fx.GraphModule))
-    return [_live(part.graph, constants) for part in parts]
+    return [_live(part.graph, constants) for part in parts_of(program)]
 
 
 def _live(graph: fx.Graph, constants: Mapping[str, Any]) -> list[Any]:

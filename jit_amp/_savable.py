@@ -17,14 +17,15 @@ import torch
 from torch import SymInt, fx
 from torch.export import ExportedProgram
 
+from jit_amp._parts import parts_of
+
 _torch: Any = torch  # its functions for symbols have no types
 _OF_A_VALUE = {"val", "tensor_meta", "unbacked_bindings"}
 
 
 def make_savable(exported: ExportedProgram) -> None:
     """Changes the program in place."""
-    parts = exported.graph_module.modules()
-    for part in (each for each in parts if isinstance(each, fx.GraphModule)):
+    for part in parts_of(exported):
         for node in list(part.graph.nodes):
             write = _WRITTEN.get(node.target) if node.op == "call_function" else None
             if write is None or not isinstance(x := node.args[0], fx.Node):

@@ -1,0 +1,242 @@
+"""An ExportedProgram of a TorchScript program, for the free sizes that are asked for."""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.export import ExportedProgram
+from torch.fx.experimental import _config as symbolic_shapes_config
+from torch.jit import ScriptModule
+from torch.utils import _pytree as pytree
+
+from jit_amp import _C
+from jit_amp._graph_values import Raised, without_tensors
+from jit_amp._holder import Holder
+from jit_amp._interpreter import Decided, Interpreter
+from jit_amp._one_way import OneWay
+from jit_amp._same_program import is_same_program
+
+
+@dataclass
+class Traced:
+    """A program that torch.export has made, and what was seen on the way."""
+
+    program: ExportedProgram
+    asks_small: bool
+    """Whether it asks if a size is 0 or 1."""
+    records_gradients: bool
+    """Whether it asks if gradients are recorded, and they are."""
+    one_way: list[OneWay]
+    """The branches of which it has one side."""
+    some: list[str]
+    """The lines of sizes that come from values by way of floats, and are taken for at least 1."""
+    is_oblivious: bool
+    """Whether torch.export took free sizes without a look at the example's."""
+    notes: list[str] = field(default_factory=list)
+    """What the caller should know of it."""
+
+
+@dataclass(frozen=True)
+class Tracer:
+    """A TorchScript program and its example."""
+
+    graph: torch._C.Graph
+    module: ScriptModule | None
+    formals: list[Any]
+    """What the graph takes, without the module."""
+    kept: set[str] | None
+    """The names in the model's ``state_dict``."""
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def __call__(self, shapes: Any, is_bounded: bool) -> Traced:
+        """Traces it, again with each decision that torch.export cannot take itself; and once more
+        if the call leaves attributes, to see that the next call computes the same.
+
+        Args:
+            shapes: ``dynamic_shapes`` of torch.export.export.
+            is_bounded: whether there is a limit to how long expressions of sizes become.
+        """
+        decisions = _Decisions()
+        made, interpreter = self._decided(shapes, is_bounded, {}, decisions)
+        if left := interpreter.attributes.left:
+            known = len(decisions.reasons)
+            again, second = self._decided(shapes, is_bounded, left, decisions)
+            if len(decisions.reasons) > known:
+                made, interpreter = self._decided(shapes, is_bounded, {}, decisions)
+            if not is_same_program(again, made) or not _is_kept(left, second.attributes.left):
+                interpreter.attributes.refuse_left()
+        return Traced(
+            made,
+            asks_small=interpreter.asks_small,
+            records_gradients=interpreter.records_gradients,
+            one_way=list(decisions.one_way.values()),
+            some=[own.line for own in interpreter.own.values() if own.key in decisions.some],
+            is_oblivious=bool(symbolic_shapes_config.backed_size_oblivious),
+        )
+
+    def _decided(
+        self, shapes: Any, is_bounded: bool, found: Mapping[str, Any], decisions: _Decisions
+    ) -> tuple[ExportedProgram, Interpreter]:
+        """
+        Args:
+            found: attributes that an earlier call has left.
+            decisions: those known; more are added.
+        """
+        while True:
+            interpreted = _Interpreted(self, is_bounded, found, decisions.taken())
+            interpreter: Interpreter = interpreted.__dict__["_jit_amp_interpreter"]
+            try:
+                made = torch.export.export(
+                    interpreted, self.args, self.kwargs, dynamic_shapes=shapes, strict=False
+                )
+            except Exception as error:  # of any class: by torch.export, about what it cannot decide
+                if not decisions.add(error, interpreter):
+                    raise
+                continue
+            _check_no_fakes(made)
+            if decisions.reasons and not _takes(made, self.args, self.kwargs):
+                raise decisions.reasons[-1]
+            return made, interpreter
+
+
+@dataclass
+class _Decisions:
+    """What torch.export could not decide about a program, and was decided for it."""
+
+    one_way: dict[int, OneWay] = field(default_factory=dict)
+    """By the number of the branch."""
+    some: set[tuple[int, int]] = field(default_factory=set)
+    """What is assumed to be at least 1."""
+    reasons: list[Exception] = field(default_factory=list)
+    """What was raised without each."""
+
+    def taken(self) -> Decided:
+        sides = {number: branch.side for number, branch in self.one_way.items()}
+        return Decided(sides, frozenset(self.some))
+
+    def add(self, error: Exception, interpreter: Interpreter) -> bool:
+        """Whether another decision can help against the error."""
+        if isinstance(error, OneWay):
+            self.one_way[error.number] = error
+            self.reasons.append(error.error)
+            return True
+        undecided = interpreter.undecided(error) - self.some
+        if not undecided or not may_be_of_sizes(error):
+            return False
+        self.some.update(undecided)
+        self.reasons.append(error)
+        return True
+
+
+def may_be_of_sizes(error: Exception) -> bool:
+    """Whether it may go otherwise where sizes are numbers."""
+    if isinstance(error, _C.AutocastError):
+        return any(f"[JA{code}]" in str(error) for code in (501, 502, 504, 505))
+    return not isinstance(error, (Raised, MemoryError))
+
+
+def _takes(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the program is for its own example; runs on copies."""
+    given, named = pytree.tree_map(
+        lambda x: x.detach().clone() if isinstance(x, Tensor) else x, (args, kwargs)
+    )
+    run = program.module()
+    with torch.no_grad():
+        buffers = {name: buffer.clone() for name, buffer in run.named_buffers()}
+        try:
+            torch.func.functional_call(run, buffers, given, named)
+        except RuntimeError as error:
+            return "Runtime assertion failed" not in str(error)
+        except Exception:  # raised by the program itself, as OverflowError for an infinite float
+            return False
+    return True
+
+
+def _check_no_fakes(program: ExportedProgram) -> None:
+    """A tensor without values that has stayed in the program is one of another of its graphs."""
+    held = list(program.constants.values())
+    for part in program.graph_module.modules():
+        held += [each for each in vars(part).values() if isinstance(each, Tensor)]
+        held += [each for each in part._buffers.values() if each is not None]
+    if any(isinstance(each, FakeTensor) for each in held):
+        said = "it reads what the program computes outside of it, and torch.cond does not see that"
+        _C.refuse(501, [said])
+
+
+def _is_kept(left: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether a call that found what another has left leaves it so."""
+    return all(p in left and without_tensors(x) == without_tensors(left[p]) for p, x in now.items())
+
+
+class _Interpreted(nn.Module):
+    """What torch.export is given: the program's tensors, and its interpreter."""
+
+    def __init__(
+        self, tracer: Tracer, is_bounded: bool, found: Mapping[str, Any], decided: Decided
+    ) -> None:
+        super().__init__()
+        module, formals = tracer.module, tracer.formals
+        holder = Holder(self, module, tracer.graph, tracer.kept)
+        run = Interpreter(tracer.graph, holder, is_bounded, found, decided)
+        self.__dict__["_jit_amp_interpreter"] = run  # beside the names of the model
+        if module is not None:
+            self.training = bool(getattr(module, "training", False))
+        signature = signature_of(formals)
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            given = [
+                _as(formal.type, value)
+                for formal, value in zip(formals, bound.arguments.values(), strict=True)
+            ]
+            return run(given)
+
+        forward.__signature__ = signature  # type: ignore[attr-defined]
+        self.forward = forward
+
+
+def signature_of(formals: list[Any]) -> inspect.Signature:
+    """With names that Python takes; a trace's may be none."""
+    parameters: list[inspect.Parameter] = []
+    taken: set[str] = set()
+    for i, formal in enumerate(formals):
+        name = re.sub(r"\W", "_", formal.name)
+        if not name.isidentifier() or keyword.iskeyword(name) or name in taken:
+            name = f"argument_{i}"
+        taken.add(name)
+        default = default_of(formal)
+        of = inspect.Parameter
+        kind = of.KEYWORD_ONLY if formal.kwarg_only else of.POSITIONAL_OR_KEYWORD
+        parameters.append(of(name, kind, default=default))
+    return inspect.Signature(parameters)
+
+
+def _as(kind: Any, value: Any) -> Any:
+    """An argument as a value of the graph: with containers of its own, an int that is a float."""
+    name = kind.kind()
+    if name == "OptionalType":
+        return None if value is None else _as(kind.getElementType(), value)
+    if name == "FloatType" and isinstance(value, int):
+        return float(value)
+    if name == "ListType" and isinstance(value, (list, tuple)):
+        return [_as(kind.getElementType(), each) for each in value]
+    if name == "TupleType" and isinstance(value, (list, tuple)):
+        return tuple(_as(k, each) for k, each in zip(kind.elements(), value, strict=True))
+    if name == "DictType" and isinstance(value, Mapping):
+        return {key: _as(kind.getValueType(), each) for key, each in value.items()}
+    return value
+
+
+def default_of(formal: Any) -> Any:
+    """Of `x: Tensor = None` it is None, as TorchScript has it too."""
+    return formal.default_value if formal.has_default_value() else inspect.Parameter.empty
