@@ -111,8 +111,9 @@ def export(
         if strict:
             with symbolic_shapes_config.patch(backed_size_oblivious=traced.is_oblivious):  # type: ignore[attr-defined]
                 exported = torch.export.export(
-                    exported.module(), args, named, dynamic_shapes=shapes, strict=True
+                    exported.module(), *traced.example, dynamic_shapes=shapes, strict=True
                 )
+                exported.example_inputs = args, named
             if traced.is_oblivious and dynamic_shapes is None:
                 put_larger_hints(exported)
         make_savable(exported)

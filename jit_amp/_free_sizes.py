@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from torch import Tensor
@@ -65,9 +66,51 @@ def _with_ones_free(trace: Tracer, shapes: Any) -> Traced:
         traced = trace(shapes, True)
         if traced.asks_small:
             traced.notes.append(_SMALL)
-        return traced
-    put_larger_hints(traced.program)
+            return traced
+        choices = [trace.ones()]
+        is_told = True
+    else:
+        kept = put_larger_hints(traced.program)
+        if not kept or traced.asks_small:
+            return traced
+        ones = trace.ones(traced.program)
+        choices = [ones, {place: size for place, size in ones.items() if not kept.get(size)}]
+        is_told = not all(kept.values())
+    for chosen in choices:
+        if chosen and (larger := _by_a_larger_example(trace, chosen, shapes, traced)):
+            return larger
+    if is_told:
+        traced.notes.append(_ONES)
     return traced
+
+
+def _by_a_larger_example(
+    trace: Tracer, ones: Collection[tuple[int, int]], shapes: Any, traced: Traced
+) -> Traced | None:
+    """PyTorch's own operators may ask whether a size is 1, most often to choose a memory format.
+    With twos in the place of the example's ones torch.export does not guard that. The program is
+    taken if it gives the same for the example.
+
+    Args:
+        ones: which of them.
+        traced: the program with guards.
+    """
+    try:
+        larger = trace.with_twos(ones)(shapes, True)
+    except MemoryError:
+        raise
+    except Exception:  # of any class: by the program too, which may be for ones alone
+        return None
+    if larger.asks_small or not trace.gives_the_same(traced.program, larger.program):
+        return None
+    larger.program.example_inputs = trace.args, trace.kwargs
+    return larger
+
+
+_ONES = (
+    "sizes that are 1 in the example stay so, as the program, or an operator of PyTorch's, does "
+    "something else for others: export with larger ones for a program that takes those"
+)
 
 
 def guarded(trace: Tracer, shapes: Any, traced: Traced) -> Traced:

@@ -53,8 +53,8 @@ from jit_amp._small_sizes import (
 )
 from jit_amp._whole_blocks import WholeBlocks
 
-# Of a size's expression, where sizes may be fixed instead. PyTorch takes minutes to reason about a
-# product of sizes that were divided twice, such as the number of windows of a Swin Transformer.
+# Of a size's expression, where sizes may be fixed instead. PyTorch takes minutes to reason about
+# products of sizes that were divided often, such as the number of windows in a Swin Transformer.
 LONGEST = 150  # parts
 DIVISIONS = 4  # in a product
 MAX_STEPS = 200_000  # of a loop whose end depends on what is known when exporting
@@ -448,8 +448,8 @@ class Interpreter:
         def run(_: Frame, x: Tensor, dim: Any, kind: Any) -> Any:
             if known := self.known.numbers.get(id(x)):
                 return known[1]
-            if (real := self.known.real(x)) is not None:
-                return real.tolist()
+            if (values := self.known.read(x, Tensor.tolist)) is not None:
+                return values
             self.refuse(step, 504, ["the values of a tensor as a list"])
 
         return run
@@ -483,8 +483,8 @@ class Interpreter:
                 return convert(x)
             if known := self.known.numbers.get(id(x)):
                 return convert(known[1])
-            real = self.known.real(x)
-            return convert(x.item() if real is None else real.item())
+            number = self.known.read(x, Tensor.item)
+            return convert(x.item() if number is None else number)
 
         return run
 
@@ -510,8 +510,8 @@ class Interpreter:
                 return plain(x)
             if known := self.known.numbers.get(id(x)):
                 return bool(known[1])
-            if (real := self.known.real(x)) is not None:
-                return bool(real)
+            if (answer := self.known.read(x, bool)) is not None:
+                return answer
             constant = getattr(x, "constant", None)
             if constant is not None:
                 return bool(constant)
@@ -881,7 +881,7 @@ def _check_length(made: Any) -> None:
             while waiting and parts <= LONGEST:
                 waiting.extend(waiting.pop().args)
                 parts += 1
-            if parts > LONGEST or (expression.is_Mul and expression.count(FloorDiv) >= DIVISIONS):
+            if parts > LONGEST or (expression.is_Mul and expression.count(FloorDiv) > DIVISIONS):
                 raise TooLong("a size becomes an expression too long to reason about")
 
 

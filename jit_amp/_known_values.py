@@ -1,15 +1,15 @@
 """What is known of tensors while a program is exported, beside what torch.export sees of them.
 
 torch.export looks on at tensors without values. Some values are known all the same: small tensors
-that are made of numbers, as how much a detection model scales a picture of a fixed size, and the
-sizes that a trace has as tensors, with what it computes of them. Where the program asks for such a
-value, nothing has to be decided at run time.
+that are made of numbers, as how much a detection model scales a picture of a fixed size, or the
+range of dimensions that a norm is over; the sizes that a trace has as tensors; and what is computed
+of them. Where the program asks for such a value, nothing has to be decided at run time.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from jit_amp._graph_values import NUMBERS, storage_of
 from jit_amp._meanings import OF_WHOLE_NUMBERS, SYMBOLS, for_real
 
 MOST_KNOWN = 64  # elements of a tensor
+_WITHOUT_VALUES = {"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty"}
 
 
 class KnownValues:
@@ -48,6 +49,14 @@ class KnownValues:
                     return torch.tensor(number, dtype=tensor.dtype)
         return None
 
+    def read(self, x: Tensor, how: Callable[[Tensor], Any]) -> Any:
+        """What ``how`` reads of its values, or None where they are not known."""
+        real = self.real(x)
+        if real is None:
+            return None
+        with for_real():
+            return how(real)
+
     def forget(self, written: Iterable[Any]) -> None:
         """What shares memory with these is not known any more."""
         storages = {storage_of(x) for x in written if isinstance(x, Tensor)}
@@ -68,14 +77,15 @@ class KnownValues:
                     self._tensors[id(made)] = made, torch.tensor(operands[0], dtype=made.dtype)
             return
         self._learn_number(step, operands, made, before)
-        if not self._tensors:
-            return
-        tensors = [x for x in pytree.tree_leaves(operands) if isinstance(x, Tensor)]
-        if not step.is_pure or not tensors or any(self.real(x) is None for x in tensors):
-            return
-        is_known = not any(isinstance(x, SYMBOLS) for x in pytree.tree_leaves(operands))
         results = pytree.tree_leaves(made)
-        if is_known and all(isinstance(x, Tensor) and _is_small(x) for x in results):
+        is_small = all(isinstance(x, Tensor) and _is_small(x) for x in results)
+        if not (results and is_small and step.is_pure) or step.node.kind() in _WITHOUT_VALUES:
+            return
+        is_known = all(
+            self.real(x) is not None if isinstance(x, Tensor) else not isinstance(x, SYMBOLS)
+            for x in pytree.tree_leaves(operands)
+        )
+        if is_known:
             with for_real():
                 given = pytree.tree_map_only(Tensor, self.real, operands)
                 real = pytree.tree_leaves(step.run({}, *given))

@@ -9,6 +9,7 @@ guard.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import sympy  # type: ignore[import-untyped]  # torch requires it
 import torch
@@ -22,15 +23,20 @@ from jit_amp._small_sizes import example_sizes
 _TRIED = range(2, 65)
 
 
-def put_larger_hints(exported: ExportedProgram) -> None:
-    """Gives each free size of 0 or 1 the smallest hint from 2 on that the program's guards let in;
-    where there is none the hint stays."""
+def put_larger_hints(exported: ExportedProgram) -> dict[Any, bool]:
+    """Gives each free size of 0 or 1 the smallest hint from 2 on that the program's guards let in.
+
+    Returns:
+        The symbols for which there is none, whose hint stays; and of each whether a guard says that
+        it equals a number.
+    """
     symbolic = list(_symbolic(exported))
     if not symbolic:
-        return
+        return {}
     sizes = example_sizes(symbolic[0])
     guards = [guard.expr for guard in symbolic[0].node.shape_env.guards]
     small = [symbol for symbol, size in sizes.items() if size in (0, 1)]
+    kept: dict[Any, bool] = {}
     for symbol in small:
         of_it = [guard for guard in guards if symbol in guard.free_symbols]
         bounds = exported.range_constraints.get(symbol)
@@ -40,10 +46,13 @@ def put_larger_hints(exported: ExportedProgram) -> None:
             if is_within and all(guard.xreplace(values) == sympy.true for guard in of_it):
                 sizes[symbol] = sympy.Integer(size)
                 break
+        else:
+            kept[symbol] = any(x.is_Equality and x.free_symbols == {symbol} for x in of_it)
     for each in symbolic if small else ():
         value = each.node.expr.xreplace(dict(sizes))
         if each.node._hint is not None and not value.free_symbols:
             each.node._hint = each.node.pytype(value)
+    return kept
 
 
 def _symbolic(exported: ExportedProgram) -> Iterator[SymInt | SymFloat | SymBool]:

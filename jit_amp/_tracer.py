@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import keyword
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import SymInt, Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.fx.experimental import _config as symbolic_shapes_config
@@ -38,6 +38,8 @@ class Traced:
     """The branches of which it has one side."""
     some: list[str]
     """The lines of sizes that come from values by way of floats, and are taken for at least 1."""
+    example: tuple[tuple[Any, ...], dict[str, Any]]
+    """Positional arguments and those by name that it was traced with."""
     is_oblivious: bool
     """Whether torch.export took free sizes without a look at the example's."""
     notes: list[str] = field(default_factory=list)
@@ -80,6 +82,7 @@ class Tracer:
             records_gradients=interpreter.records_gradients,
             one_way=list(decisions.one_way.values()),
             some=[own.line for own in interpreter.own.values() if own.key in decisions.some],
+            example=(self.args, self.kwargs),
             is_oblivious=bool(symbolic_shapes_config.backed_size_oblivious),
         )
 
@@ -103,9 +106,72 @@ class Tracer:
                     raise
                 continue
             _check_no_fakes(made)
-            if decisions.reasons and not _takes(made, self.args, self.kwargs):
+            if decisions.reasons and not self._is_taken_by(made):
                 raise decisions.reasons[-1]
             return made, interpreter
+
+    def _is_taken_by(self, program: ExportedProgram) -> bool:
+        """Whether the program is for its own example."""
+        try:
+            self._run(program)
+        except RuntimeError as error:
+            return "Runtime assertion failed" not in str(error)
+        except Exception:  # raised by the program itself, as OverflowError for an infinite float
+            return False
+        return True
+
+    def gives_the_same(self, one: ExportedProgram, other: ExportedProgram) -> bool:
+        """Whether two programs give the same for the example, bit for bit."""
+        try:
+            results = [self._run(one), self._run(other)]
+            torch.testing.assert_close(*results, rtol=0, atol=0, equal_nan=True)
+        except Exception:  # of any class: by the programs
+            return False
+        return True
+
+    def _run(self, program: ExportedProgram) -> Any:
+        """Its results, on copies, from one state of the random generator."""
+        given, named = pytree.tree_map(
+            lambda x: x.detach().clone() if isinstance(x, Tensor) else x, (self.args, self.kwargs)
+        )
+        run = program.module()
+        with torch.no_grad():
+            torch.manual_seed(0)
+            buffers = {name: buffer.clone() for name, buffer in run.named_buffers()}
+            return torch.func.functional_call(run, buffers, given, named)
+
+    def ones(self, program: ExportedProgram | None = None) -> dict[tuple[int, int], Any]:
+        """The example's sizes of 1, by argument and dimension.
+
+        Args:
+            program: only those that are free in it, with their symbols.
+        """
+        leaves = pytree.tree_leaves((self.args, self.kwargs))
+        sizes: dict[tuple[int, int], Any] = {
+            (i, dim): None
+            for i, x in enumerate(leaves)
+            if isinstance(x, Tensor)
+            for dim in range(x.dim())
+            if x.shape[dim] == 1
+        }
+        if program is None:
+            return sizes
+        taken = {node.name: node.meta.get("val") for node in program.graph.nodes}
+        shapes = [getattr(taken.get(x), "shape", ()) for x in program.graph_signature.user_inputs]
+        return {
+            (i, dim): shapes[i][dim].node.expr
+            for i, dim in sizes
+            if isinstance(shapes[i][dim], SymInt)
+        }
+
+    def with_twos(self, ones: Collection[tuple[int, int]]) -> Tracer:
+        """With sizes of 2 in the place of these."""
+        leaves, spec = pytree.tree_flatten((self.args, self.kwargs))
+        for i, dim in ones:
+            x = leaves[i].detach()
+            leaves[i] = torch.cat((x, x), dim).requires_grad_(leaves[i].requires_grad)
+        args, kwargs = pytree.tree_unflatten(leaves, spec)
+        return replace(self, args=args, kwargs=kwargs)
 
 
 @dataclass
@@ -142,23 +208,6 @@ def may_be_of_sizes(error: Exception) -> bool:
     if isinstance(error, _C.AutocastError):
         return any(f"[JA{code}]" in str(error) for code in (501, 502, 504, 505))
     return not isinstance(error, (Raised, MemoryError))
-
-
-def _takes(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether the program is for its own example; runs on copies."""
-    given, named = pytree.tree_map(
-        lambda x: x.detach().clone() if isinstance(x, Tensor) else x, (args, kwargs)
-    )
-    run = program.module()
-    with torch.no_grad():
-        buffers = {name: buffer.clone() for name, buffer in run.named_buffers()}
-        try:
-            torch.func.functional_call(run, buffers, given, named)
-        except RuntimeError as error:
-            return "Runtime assertion failed" not in str(error)
-        except Exception:  # raised by the program itself, as OverflowError for an infinite float
-            return False
-    return True
 
 
 def _check_no_fakes(program: ExportedProgram) -> None:

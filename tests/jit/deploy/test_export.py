@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Optional, Tuple  # noqa: UP035  # as TorchSc
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.export import Dim, ExportedProgram
+from torch.export import ExportedProgram
 
 import jit_amp
 
@@ -414,24 +414,6 @@ class Padded(nn.Module):
             return self.up(self.down(y))[:, :, :height, :width]
 
 
-class Windows(nn.Module):
-    """As a Swin Transformer does: windows of a picture that is padded to fit them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        batch, height, width, channels = x.size(0), x.size(1) // 2, x.size(2) // 2, x.size(3)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            x = torch.nn.functional.pad(
-                x[:, :height, :width], (0, 0, 0, (3 - width % 3) % 3, 0, -height % 3)
-            )
-            high, wide = x.size(1) // 3, x.size(2) // 3
-            y = x.view(batch, high, 3, wide, 3, channels).transpose(2, 3)
-            return self.linear(y.reshape(batch * high * wide, 9, channels))
-
-
 class Until(nn.Module):
     """A loop until tensors have some value."""
 
@@ -603,23 +585,6 @@ def test_texts_and_keys_of_sizes() -> None:
         program.module()(torch.randn(6, 4))
 
 
-class OfManyRows(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        if x.size(0) >= 2:
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                x = x.t() @ x
-        return x
-
-
-def test_a_branch_on_a_size_of_one_is_guarded() -> None:
-    program = jit_amp.export(OfManyRows(), (x4,)).module()
-    for rows in (2, 7):
-        x = torch.randn(rows, 4)
-        assert_same(program(x), OfManyRows()(x), "result")
-    with pytest.raises(AssertionError, match="Guard"):
-        program(torch.randn(1, 4))
-
-
 class Averages(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -738,57 +703,6 @@ def test_who_switches_gradients_off_does_not_ask() -> None:
 def test_training_mode() -> None:
     torch.manual_seed(1)
     assert_exports(Conv().train(), CASES["conv"][1], gradients=True)
-
-
-def test_sizes_are_given_as_torch_export_takes_them() -> None:
-    batch = Dim("batch", min=2, max=8)
-    x = torch.randn(2, 3, 8, 8)
-    program = jit_amp.export(Conv().eval(), (x,), dynamic_shapes={"x": {0: batch}})
-    program.module()(torch.randn(8, 3, 8, 8))
-    for wrong in (torch.randn(9, 3, 8, 8), torch.randn(2, 3, 9, 8)):
-        with pytest.raises(Exception, match=r"(?i)guard|expected"):
-            program.module()(wrong)
-
-
-def test_a_size_of_one_in_the_example_stays_free() -> None:
-    model = Conv().eval()
-    program = jit_amp.export(model, (torch.randn(1, 3, 8, 8),))
-    with torch.no_grad():
-        for size in ((1, 3, 8, 8), (3, 3, 8, 8), (1, 3, 9, 12)):
-            x = torch.randn(size)
-            assert_same(program.module()(x), model(x), str(size))
-
-
-class Scaled(nn.Module):
-    """As detection models do: a picture is scaled to a size that is computed from its own."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        side = torch.min(torch.tensor(x.shape[-2:])).to(torch.float32)
-        factor = float((12.0 / side).item())
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            y = torch.nn.functional.interpolate(x, scale_factor=factor, mode="nearest")
-            if y.size(2) % 2 == 0:
-                y = y @ y.transpose(2, 3)
-        return y
-
-
-def test_sizes_are_fixed_where_nothing_else_can_be_exported() -> None:
-    model, x = Scaled(), torch.randn(2, 3, 8, 9)
-    with pytest.warns(UserWarning, match="fixed to the example's.*dynamic_shapes says"):
-        program = jit_amp.export(model, (x,)).module()
-    assert_same(program(x), model(x), "result")
-    with pytest.raises(Exception, match=r"(?i)guard|expected"):
-        program(torch.randn(2, 3, 9, 9))
-
-
-def test_the_batch_stays_free_where_sizes_become_too_long() -> None:
-    """PyTorch reasons for minutes about the number of windows of a picture of any size."""
-    model = Windows().eval()
-    with pytest.warns(UserWarning, match="all sizes but the first of each tensor are fixed"):
-        program = jit_amp.export(model, (torch.randn(2, 17, 31, 4),))
-    x = torch.randn(5, 17, 31, 4)
-    with torch.no_grad():
-        assert_same(program.module()(x), model(x), "result")
 
 
 def test_strict() -> None:
@@ -1131,38 +1045,6 @@ def test_a_file_for_a_device_that_is_not_there(
     with pytest.raises(RuntimeError, match=r"a model on CUDA.*map_location='cpu'") as raised:
         jit_amp.export(tmp_path / "cuda.pt", (x4,))
     assert "\n" not in str(raised.value)
-
-
-class OfSizes(nn.Module):
-    """What a trace computes of sizes, in tensors."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.qkv = nn.Linear(8, 24)
-
-    def forward(self, x: Tensor):
-        batch, channels, height, width = x.shape
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            y = x.view(batch, channels, height * width).transpose(1, 2)
-            q, k, v = self.qkv(y).view(batch, -1, 2, 3 * channels // 2).transpose(1, 2).chunk(3, -1)
-            y = nn.functional.scaled_dot_product_attention(q, k, v)
-        rows = height * 2
-        rows += 1
-        rows -= batch % 2
-        padded = x.new_zeros(batch, rows, -(-width // 3))
-        return y.transpose(1, 2).reshape(batch, height, width, channels), padded
-
-
-def test_sizes_that_a_trace_computes_in_tensors_stay_free() -> None:
-    module = OfSizes().eval()
-    traced = jit_amp.trace(module, torch.rand(2, 8, 4, 6))
-    free = Dim.DYNAMIC
-    program = jit_amp.export(
-        traced, (torch.rand(2, 8, 4, 6),), dynamic_shapes=({0: free, 2: free, 3: free},)
-    ).module()
-    for sizes in ((2, 8, 4, 6), (3, 8, 5, 7), (5, 8, 9, 4)):
-        x = torch.rand(sizes)
-        assert_same(program(x), module(x), str(sizes))
 
 
 class Mode(enum.Enum):

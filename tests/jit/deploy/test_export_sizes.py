@@ -1,0 +1,227 @@
+"""export: which sizes of a program are free."""
+
+import io
+from typing import List  # noqa: UP035  # as TorchScript reads it
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+
+import jit_amp
+
+from ..support import LOADS_PROGRAMS, assert_same
+from .test_export import Conv
+
+pytestmark = LOADS_PROGRAMS
+
+
+class OfManyRows(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        if x.size(0) >= 2:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                x = x.t() @ x
+        return x
+
+
+def test_a_branch_on_a_size_of_one_is_guarded() -> None:
+    program = jit_amp.export(OfManyRows(), (torch.randn(4, 4),)).module()
+    for rows in (2, 7):
+        x = torch.randn(rows, 4)
+        assert_same(program(x), OfManyRows()(x), "result")
+    with pytest.raises(AssertionError, match="Guard"):
+        program(torch.randn(1, 4))
+
+
+class Windows(nn.Module):
+    """As a Swin Transformer does: windows of a picture that is padded to fit them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, height, width = x.size(0), (x.size(1) // 2 + 1) // 2, (x.size(2) // 2 + 1) // 2
+        channels = x.size(3)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            x = torch.nn.functional.pad(
+                x[:, :height, :width], (0, 0, 0, (3 - width % 3) % 3, 0, -height % 3)
+            )
+            high, wide = x.size(1) // 3, x.size(2) // 3
+            y = x.view(batch, high, 3, wide, 3, channels).transpose(2, 3)
+            return self.linear(y.reshape(batch * high * wide, 9, channels))
+
+
+def test_sizes_are_given_as_torch_export_takes_them() -> None:
+    batch = Dim("batch", min=2, max=8)
+    x = torch.randn(2, 3, 8, 8)
+    program = jit_amp.export(Conv().eval(), (x,), dynamic_shapes={"x": {0: batch}})
+    program.module()(torch.randn(8, 3, 8, 8))
+    for wrong in (torch.randn(9, 3, 8, 8), torch.randn(2, 3, 9, 8)):
+        with pytest.raises(Exception, match=r"(?i)guard|expected"):
+            program.module()(wrong)
+
+
+def test_a_size_of_one_in_the_example_stays_free() -> None:
+    model = Conv().eval()
+    program = jit_amp.export(model, (torch.randn(1, 3, 8, 8),))
+    with torch.no_grad():
+        for size in ((1, 3, 8, 8), (3, 3, 8, 8), (1, 3, 9, 12)):
+            x = torch.randn(size)
+            assert_same(program.module()(x), model(x), str(size))
+
+
+class Scaled(nn.Module):
+    """As detection models do: a picture is scaled to a size that is computed from its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        side = torch.min(torch.tensor(x.shape[-2:])).to(torch.float32)
+        factor = float((12.0 / side).item())
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = torch.nn.functional.interpolate(x, scale_factor=factor, mode="nearest")
+            if y.size(2) % 2 == 0:
+                y = y @ y.transpose(2, 3)
+        return y
+
+
+def test_sizes_are_fixed_where_nothing_else_can_be_exported() -> None:
+    model, x = Scaled(), torch.randn(2, 3, 8, 9)
+    with pytest.warns(UserWarning, match="fixed to the example's.*dynamic_shapes says"):
+        program = jit_amp.export(model, (x,)).module()
+    assert_same(program(x), model(x), "result")
+    with pytest.raises(Exception, match=r"(?i)guard|expected"):
+        program(torch.randn(2, 3, 9, 9))
+
+
+def test_the_batch_stays_free_where_sizes_become_too_long() -> None:
+    """PyTorch reasons for minutes about the number of windows of a picture of any size."""
+    model = Windows().eval()
+    with pytest.warns(UserWarning, match="all sizes but the first of each tensor are fixed"):
+        program = jit_amp.export(model, (torch.randn(2, 17, 31, 4),))
+    x = torch.randn(5, 17, 31, 4)
+    with torch.no_grad():
+        assert_same(program.module()(x), model(x), "result")
+
+
+class OfSizes(nn.Module):
+    """What a trace computes of sizes, in tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(8, 24)
+
+    def forward(self, x: Tensor):
+        batch, channels, height, width = x.shape
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x.view(batch, channels, height * width).transpose(1, 2)
+            q, k, v = self.qkv(y).view(batch, -1, 2, 3 * channels // 2).transpose(1, 2).chunk(3, -1)
+            y = nn.functional.scaled_dot_product_attention(q, k, v)
+        rows = height * 2
+        rows += 1
+        rows -= batch % 2
+        padded = x.new_zeros(batch, rows, -(-width // 3))
+        return y.transpose(1, 2).reshape(batch, height, width, channels), padded
+
+
+def test_sizes_that_a_trace_computes_in_tensors_stay_free() -> None:
+    module = OfSizes().eval()
+    traced = jit_amp.trace(module, torch.rand(2, 8, 4, 6))
+    free = Dim.DYNAMIC
+    program = jit_amp.export(
+        traced, (torch.rand(2, 8, 4, 6),), dynamic_shapes=({0: free, 2: free, 3: free},)
+    ).module()
+    for sizes in ((2, 8, 4, 6), (3, 8, 5, 7), (5, 8, 9, 4)):
+        x = torch.rand(sizes)
+        assert_same(program(x), module(x), str(sizes))
+
+
+class Reduced(nn.Module):
+    """As SegFormer does: attention over a picture whose sides were divided twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.fewer = nn.Conv2d(3, 4, 3, 4, 1), nn.Conv2d(4, 4, 2, 2)
+        self.head = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.patches(x)
+            batch, channels, height, width = y.shape
+            keys = self.fewer(y).flatten(2).transpose(1, 2)
+            scores = y.flatten(2).transpose(1, 2) @ self.head(keys).transpose(1, 2)
+            y = scores.softmax(-1) @ keys
+            return y.transpose(1, 2).reshape(batch, channels, height, width)
+
+
+def test_sizes_that_are_divided_twice_stay_free() -> None:
+    assert_free(Reduced().eval(), (2, 3, 32, 48), [(3, 3, 48, 32), (1, 3, 71, 50)])
+
+
+class Pools(nn.Module):
+    """The mean of a picture in channels last: PyTorch asks whether there is more than one picture,
+    to give it a memory format."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(channels, 4, 3), nn.Conv2d(4, 5, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.conv(x).contiguous(memory_format=torch.channels_last)
+            return self.head(nn.functional.adaptive_avg_pool2d(y, [1, 1]))
+
+
+@pytest.mark.parametrize("channels", [3, 1])
+def test_a_one_that_an_operator_asks_about_stays_free(channels: int) -> None:
+    sizes = [(3, channels, 9, 8), (2, channels, 12, 7)]
+    assert_free(Pools(channels).eval(), (1, channels, 9, 9), sizes)
+
+
+class OfOne(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x.transpose(1, 2)
+            return y.squeeze(0) + 1 if y.size(0) == 1 else y.sum(0)
+
+
+def test_a_one_that_the_program_asks_about_is_guarded() -> None:
+    model, x = OfOne(), torch.randn(1, 3, 4)
+    program = jit_amp.export(model, (x,))
+    assert_same(program.module()(x), model(x), "the example")
+    with pytest.raises(Exception, match=r"(?i)guard|expected"):
+        program.module()(torch.randn(2, 3, 4))
+    [[given], _] = program.example_inputs
+    assert given is x
+
+
+class OverDims(nn.Module):
+    """As Asteroid's norms do: dimensions from the values of a tensor."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        dims: List[int] = torch.arange(1, len(x.shape)).tolist()  # noqa: UP006
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x.transpose(-1, -2)
+        steps = torch.zeros(2, dtype=torch.int64)
+        steps.add_(1)
+        if bool(steps.sum() == 2):
+            y = y - y.mean(dims, keepdim=True)
+        return y * float(torch.full((1,), 2.0).item())
+
+
+def test_tensors_that_are_made_of_numbers_are_known() -> None:
+    assert_free(OverDims(), (2, 3, 4), [(3, 5, 4), (2, 2, 9)])
+
+
+def assert_free(model: nn.Module, example: tuple[int, ...], sizes: list[tuple[int, ...]]) -> None:
+    """Saved and loaded, the program gives eager's results for the example and these sizes."""
+    given = torch.randn(example)
+    program = jit_amp.export(model, (given,))
+    assert program.example_inputs[0][0] is given
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    run = torch.export.load(file).module()
+    with torch.no_grad():
+        for size in (example, *sizes):
+            x = torch.randn(size)
+            assert_same(run(x), model(x), str(size))
