@@ -177,6 +177,24 @@ def test_a_one_that_an_operator_asks_about_stays_free(channels: int) -> None:
     assert_free(Pools(channels).eval(), (1, channels, 9, 9), sizes)
 
 
+class EvenParts(nn.Module):
+    """Asks whether a number of parts is even, in a way that sympy cannot solve."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = (x.size(1) - 1) // 16 + 1
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            if 2 * ((parts - 2) // 2) + 2 == parts:
+                x = x @ x.t()
+        return x
+
+
+def test_guards_that_sympy_cannot_solve_are_guards() -> None:
+    assert_free(EvenParts(), (2, 32), [(3, 64), (1, 128)])
+    program = jit_amp.export(EvenParts(), (torch.randn(2, 32),)).module()
+    with pytest.raises(Exception, match=r"(?i)guard"):
+        program(torch.randn(2, 48))
+
+
 class OfOne(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
