@@ -108,7 +108,7 @@ def _by_a_larger_example(
 
 
 _ONES = (
-    "sizes that are 1 in the example stay so, as the program, or an operator of PyTorch's, does "
+    "sizes that are 0 or 1 in the example stay so, as the program, or an operator of PyTorch's, does "
     "something else for others: export with larger ones for a program that takes those"
 )
 

@@ -21,7 +21,6 @@ from jit_amp._graph_values import NUMBERS, storage_of
 from jit_amp._meanings import OF_WHOLE_NUMBERS, SYMBOLS, for_real
 
 MOST_KNOWN = 64  # elements of a tensor
-_WITHOUT_VALUES = {"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty"}
 
 
 class KnownValues:
@@ -79,7 +78,7 @@ class KnownValues:
         self._learn_number(step, operands, made, before)
         results = pytree.tree_leaves(made)
         is_small = all(isinstance(x, Tensor) and _is_small(x) for x in results)
-        if not (results and is_small and step.is_pure) or step.node.kind() in _WITHOUT_VALUES:
+        if not (results and is_small and step.is_pure and _has_values(step)):
             return
         is_known = all(
             self.real(x) is not None if isinstance(x, Tensor) else not isinstance(x, SYMBOLS)
@@ -122,6 +121,12 @@ def _elsewhere(
 ) -> dict[int, tuple[Tensor, Any]]:
     """The pairs whose tensor is not in these."""
     return {key: pair for key, pair in known.items() if storage_of(pair[0]) not in storages}
+
+
+def _has_values(step: Step) -> bool:
+    """Whether an operator gives the same values each time, as one of a user's need not."""
+    kind = step.node.kind()
+    return kind.startswith("aten::") and "empty" not in kind
 
 
 def _is_small(x: Tensor) -> bool:

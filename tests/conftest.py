@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 from collections.abc import Generator
 from pathlib import Path
@@ -84,6 +85,13 @@ def pytest_configure() -> None:
     torch._C._jit_override_can_fuse_on_gpu(False)
     if torch.backends.cuda.is_built():
         torch.backends.cudnn.deterministic = True  # for comparing bit for bit
+
+
+def pytest_collection_finish() -> None:
+    """What is there by now stays, and the collector need not go through it again: that takes half
+    a second, and some tests collect often."""
+    gc.collect()
+    gc.freeze()
 
 
 NO_LSTM = "could not create a primitive descriptor for the LSTM"
