@@ -108,8 +108,8 @@ def _by_a_larger_example(
 
 
 _ONES = (
-    "sizes that are 0 or 1 in the example stay so, as the program, or an operator of PyTorch's, does "
-    "something else for others: export with larger ones for a program that takes those"
+    "sizes that are 0 or 1 in the example stay so, as the program, or an operator of PyTorch's, "
+    "does something else for others: export with larger ones for a program that takes those"
 )
 
 
