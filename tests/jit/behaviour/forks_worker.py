@@ -10,6 +10,7 @@ random numbers, and call copies and functions that no child calls.
 from __future__ import annotations
 
 import copy
+import faulthandler
 import multiprocessing
 import os
 import signal
@@ -133,6 +134,7 @@ def child(work: Callable[[], None], forked: Callable[[], None]) -> bool:
     pid = os.fork()
     if pid == 0:
         signal.alarm(PATIENCE)
+        faulthandler.dump_traceback_later(PATIENCE - 10)  # where it waits
         status = 1
         try:
             work()
