@@ -23,7 +23,6 @@ from jit_amp._freeze import _misfit
 from jit_amp._larger_hints import put_larger_hints
 from jit_amp._savable import make_savable
 from jit_amp._script import _scripted
-from jit_amp._solving import as_far_as_possible
 from jit_amp._tracer import Traced, Tracer, default_of, signature_of
 
 
@@ -98,7 +97,7 @@ def export(
         kept = set(model.state_dict()) if isinstance(model, nn.Module) else None
 
         trace = Tracer(graph, scripted, formals, kept, args, named)
-        with fx_traceback.preserve_node_meta(), _kept.modes(), as_far_as_possible():
+        with fx_traceback.preserve_node_meta(), _kept.modes():
             if dynamic_shapes is None:
                 given = dict(zip(signature_of(formals).parameters, args, strict=False)) | named
                 traced, shapes = freest(trace, given)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import logging
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor
@@ -89,22 +91,36 @@ def _by_a_larger_example(
 ) -> Traced | None:
     """PyTorch's own operators may ask whether a size is 1, most often to choose a memory format.
     With twos in the place of the example's ones torch.export does not guard that. The program is
-    taken if it gives the same for the example.
+    taken if nothing else goes otherwise, and if it gives the same for the example.
 
     Args:
         ones: which of them.
         traced: the program with guards.
     """
     try:
-        larger = trace.with_twos(ones)(shapes, True)
+        with _silent():
+            larger = trace.with_twos(ones)(shapes, True)
     except MemoryError:
         raise
     except Exception:  # of any class: by the program too, which may be for ones alone
         return None
-    if larger.asks_small or not trace.gives_the_same(traced.program, larger.program):
+    if larger.asks_small or larger.trail != traced.trail:
+        return None
+    if not trace.gives_the_same(traced.program, larger.program):
         return None
     larger.program.example_inputs = trace.args, trace.kwargs
     return larger
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Without what PyTorch logs about shapes that do not fit: an attempt may fail."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 _ONES = (

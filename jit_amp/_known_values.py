@@ -65,6 +65,9 @@ class KnownValues:
     def learn(self, step: Step, operands: list[Any], made: Any) -> None:
         """A step has run."""
         before = self.numbers
+        if "running_mean" in step.node.schema():  # norms do not say that they write to statistics
+            self.forget(pytree.tree_leaves(operands))
+            return
         if step.writes:
             self.forget(pytree.tree_leaves([operands[i] for i in step.written]))
         if step.node.kind() in ("aten::tensor", "aten::as_tensor"):
@@ -77,7 +80,8 @@ class KnownValues:
             return
         self._learn_number(step, operands, made, before)
         results = pytree.tree_leaves(made)
-        is_small = all(isinstance(x, Tensor) and _is_small(x) for x in results)
+        has_operands = any(isinstance(x, Tensor) for x in pytree.tree_leaves(operands))
+        is_small = all(_is_known_kind(x, has_operands) for x in results)
         if not (results and is_small and step.is_pure and _has_values(step)):
             return
         is_known = all(
@@ -87,7 +91,10 @@ class KnownValues:
         if is_known:
             with for_real():
                 given = pytree.tree_map_only(Tensor, self.real, operands)
-                real = pytree.tree_leaves(step.run({}, *given))
+                try:
+                    real = pytree.tree_leaves(step.run({}, *given))
+                except Exception:  # of any class: it may be in a branch that no call takes
+                    return
             self._tensors.update(
                 {id(x): (x, y) for x, y in zip(results, real, strict=True) if x.dtype is y.dtype}
             )
@@ -127,6 +134,12 @@ def _has_values(step: Step) -> bool:
     """Whether an operator gives the same values each time, as one of a user's need not."""
     kind = step.node.kind()
     return kind.startswith("aten::") and "empty" not in kind
+
+
+def _is_known_kind(x: Any, has_operands: bool) -> bool:
+    """Whether it is small, and, where it is made of numbers alone, of whole ones: those tell
+    dimensions and sizes."""
+    return isinstance(x, Tensor) and _is_small(x) and (has_operands or not x.is_floating_point())
 
 
 def _is_small(x: Tensor) -> bool:

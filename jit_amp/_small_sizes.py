@@ -12,7 +12,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]  # torch requires it
-from torch import SymFloat, SymInt
+import torch
+from torch import SymBool, SymFloat, SymInt, Tensor
+from torch.utils import _pytree as pytree
+
+from jit_amp._graph_steps import Step
+from jit_amp._graph_values import TooLong
+from jit_amp._meanings import for_real
 
 # A list, and what may be in it, come in this order.
 _FINDS = ("aten::__contains__", "aten::index", "aten::count")
@@ -106,6 +112,35 @@ def example_sizes(of: Any) -> Any:
     known: Any = of.node.shape_env
     name = "backed_var_to_val" if hasattr(known, "backed_var_to_val") else "var_to_val"  # 2.11
     return getattr(known, name)
+
+
+def check_rank(step: Step, operands: list[Any], made: Any) -> None:
+    """Raises TooLong where a size of 1 in the example gives an operator's result fewer dimensions,
+    as ``squeeze`` does, and torch.export has not looked at it."""
+    if not isinstance(made, Tensor) or not step.node.kind().startswith("aten::"):
+        return
+    tensors = (x for x in pytree.tree_leaves(operands) if isinstance(x, Tensor))
+    if not any(isinstance(size, SymInt) and _hint(size) == 1 for x in tensors for size in x.shape):
+        return
+    try:
+        with for_real():
+            rank = step.run({}, *pytree.tree_map(_without_symbols, operands)).dim()
+    except Exception:  # of any class: of values, which these tensors do not have
+        return
+    if rank != made.dim():
+        raise TooLong("an operator does something else for a size of 1")
+
+
+def _without_symbols(x: Any) -> Any:
+    """With the example's sizes, and no memory."""
+    if isinstance(x, Tensor):
+        return torch.empty([_hint(size) for size in x.shape], dtype=x.dtype, device="meta")
+    return _hint(x)
+
+
+def _hint(x: Any) -> Any:
+    """What it was in the example; None where only a run tells."""
+    return x.node._hint if isinstance(x, (SymInt, SymFloat, SymBool)) else x
 
 
 def _expression(x: Any) -> Any:

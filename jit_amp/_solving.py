@@ -8,25 +8,42 @@ guards are part of the program all the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
-from torch.fx.experimental.symbolic_shapes import DimConstraints
+from torch import SymInt, Tensor
 
 
-@contextmanager
-def as_far_as_possible() -> Iterator[None]:
-    """Where torch.export solves guards as far as sympy can."""
-    of: Any = DimConstraints
-    whole = of.solve
+def solve_as_far_as_possible(given: Iterable[Any]) -> None:
+    """Tells the torch.export that is going on. Its objects alone are changed, and once.
 
-    def solve(constraints: DimConstraints) -> None:
+    Args:
+        given: the arguments that it traces with; those with free sizes know their ShapeEnv.
+    """
+    sizes: list[Any] = [size for x in given if isinstance(x, Tensor) for size in x.shape]
+    env: Any = next((size.node.shape_env for size in sizes if isinstance(size, SymInt)), None)
+    if env is None or "produce_guards" in vars(env):
+        return
+    produce = env.produce_guards
+
+    def produce_guards(*args: Any, **kwargs: Any) -> Any:
+        del env.produce_guards
+        try:
+            return produce(*args, **kwargs)
+        finally:
+            if env.dim_constraints is not None:
+                _suppress(env.dim_constraints)
+
+    env.produce_guards = produce_guards
+
+
+def _suppress(constraints: Any) -> None:
+    whole = constraints.solve
+
+    def solve() -> None:
+        del constraints.solve
         with suppress(NotImplementedError):
-            whole(constraints)
+            whole()
 
-    of.solve = solve
-    try:
-        yield
-    finally:
-        of.solve = whole
+    constraints.solve = solve

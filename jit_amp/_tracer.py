@@ -23,6 +23,7 @@ from jit_amp._holder import Holder
 from jit_amp._interpreter import Decided, Interpreter
 from jit_amp._one_way import OneWay
 from jit_amp._same_program import is_same_program
+from jit_amp._solving import solve_as_far_as_possible
 
 
 @dataclass
@@ -40,6 +41,8 @@ class Traced:
     """The lines of sizes that come from values by way of floats, and are taken for at least 1."""
     example: tuple[tuple[Any, ...], dict[str, Any]]
     """Positional arguments and those by name that it was traced with."""
+    trail: int
+    """What was done, without numbers."""
     is_oblivious: bool
     """Whether torch.export took free sizes without a look at the example's."""
     notes: list[str] = field(default_factory=list)
@@ -83,6 +86,7 @@ class Tracer:
             one_way=list(decisions.one_way.values()),
             some=[own.line for own in interpreter.own.values() if own.key in decisions.some],
             example=(self.args, self.kwargs),
+            trail=interpreter.trail.value,
             is_oblivious=bool(symbolic_shapes_config.backed_size_oblivious),
         )
 
@@ -121,24 +125,28 @@ class Tracer:
         return True
 
     def gives_the_same(self, one: ExportedProgram, other: ExportedProgram) -> bool:
-        """Whether two programs give the same for the example, bit for bit."""
+        """Whether two programs give the same for the example, and leave the same in buffers."""
         try:
             results = [self._run(one), self._run(other)]
             torch.testing.assert_close(*results, rtol=0, atol=0, equal_nan=True)
+        except MemoryError:
+            raise
         except Exception:  # of any class: by the programs
             return False
         return True
 
     def _run(self, program: ExportedProgram) -> Any:
-        """Its results, on copies, from one state of the random generator."""
+        """Its results, and what it leaves in arguments, parameters and buffers, all of which are
+        copies; from one state of the CPU's random generator."""
         given, named = pytree.tree_map(
             lambda x: x.detach().clone() if isinstance(x, Tensor) else x, (self.args, self.kwargs)
         )
         run = program.module()
         with torch.no_grad():
-            torch.manual_seed(0)
-            buffers = {name: buffer.clone() for name, buffer in run.named_buffers()}
-            return torch.func.functional_call(run, buffers, given, named)
+            torch.default_generator.manual_seed(0)
+            held = {name: x.clone() for name, x in run.named_buffers()}
+            held |= {name: x.detach().clone() for name, x in run.named_parameters()}
+            return torch.func.functional_call(run, held, given, named), held, given, named
 
     def ones(self, program: ExportedProgram | None = None) -> dict[tuple[int, int], Any]:
         """The example's sizes of 1, by argument and dimension.
@@ -248,6 +256,7 @@ class _Interpreted(nn.Module):
                 _as(formal.type, value)
                 for formal, value in zip(formals, bound.arguments.values(), strict=True)
             ]
+            solve_as_far_as_possible(pytree.tree_leaves(given))
             return run(given)
 
         forward.__signature__ = signature  # type: ignore[attr-defined]

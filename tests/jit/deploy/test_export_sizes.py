@@ -212,6 +212,100 @@ def test_a_one_that_the_program_asks_about_is_guarded() -> None:
     assert given is x
 
 
+class AsksForAFormat(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        if x.is_contiguous(memory_format=torch.channels_last):
+            x = x * 2
+        return x.sum([2, 3])
+
+
+class WritesIfAsked(AsksForAFormat):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.is_contiguous(memory_format=torch.channels_last):
+            self.mean.copy_(x.mean())
+        return x * 2
+
+
+@pytest.mark.parametrize("make", [AsksForAFormat, WritesIfAsked])
+def test_what_the_program_does_for_a_one_alone_it_does_for_ones_alone(
+    make: type[nn.Module],
+) -> None:
+    """The results of the example are zeros either way."""
+    ours, eager = make().eval(), make().eval()
+    program = jit_amp.export(ours, (torch.zeros(1, 1, 3, 4),)).module()
+    for size in ((1, 1, 3, 4), (2, 1, 3, 4), (1, 2, 3, 4)):
+        x = torch.randn(size)
+        try:
+            made = program(x)
+        except AssertionError as error:
+            assert "Guard" in str(error) and size != (1, 1, 3, 4)
+        else:
+            assert_same(made, eager(x), str(size))
+            for name, buffer in program.named_buffers():
+                assert_same(buffer, dict(eager.named_buffers())[name], name)
+
+
+class Squeezes(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        y = x.squeeze(0)
+        return y * 2 if y.dim() == 2 else y
+
+
+def test_a_dimension_that_an_operator_drops() -> None:
+    x = torch.randn(1, 3, 4)
+    with pytest.warns(UserWarning, match="sizes that are 0 or 1 in the example stay so"):
+        program = jit_amp.export(Squeezes(), (torch.randn(1, 3, 4),)).module()
+    assert_same(program(x), Squeezes()(x), "result")
+    with pytest.raises(Exception, match=r"(?i)guard|expected"):
+        program(torch.randn(2, 3, 4))
+
+
+class WritesWeights(Pools):
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(x).contiguous(memory_format=torch.channels_last)
+        y = self.head(nn.functional.adaptive_avg_pool2d(y, [1, 1]))
+        self.head.weight.mul_(0.5)
+        return y
+
+
+def test_export_leaves_weights_as_they_are() -> None:
+    model = WritesWeights(3).eval()
+    before = model.head.weight.detach().clone()
+    with torch.no_grad():
+        jit_amp.export(model, (torch.randn(1, 3, 9, 9),))
+    assert torch.equal(model.head.weight, before)
+
+
+class Statistics(nn.Module):
+    """Norms write to statistics, and their schemas do not say so."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean, var = torch.zeros(3), torch.ones(3)
+        y = nn.functional.batch_norm(x, mean, var, training=True)
+        return y * 2 if bool(mean.sum() == 0) else y
+
+
+class Never(nn.Module):
+    """What no call does raises."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if bool(x.sum() > 1e9):
+            x = x + torch.linalg.inv(torch.zeros(2, 2, dtype=torch.int64).float())
+        return x
+
+
+@pytest.mark.parametrize(("model", "size"), [(Statistics(), (4, 3)), (Never(), (2, 2))])
+def test_what_is_not_known(model: nn.Module, size: tuple[int, ...]) -> None:
+    with torch.no_grad():
+        program = jit_amp.export(model, (torch.rand(size),)).module()
+        x = torch.rand(size)
+        assert_same(program(x), model(x), "result")
+
+
 class OverDims(nn.Module):
     """As Asteroid's norms do: dimensions from the values of a tensor."""
 
