@@ -52,6 +52,7 @@ from jit_amp._small_sizes import (
     asks_of_small_sizes,
     check_rank,
     depends_on_small_sizes,
+    told,
 )
 from jit_amp._trail import Trail
 from jit_amp._whole_blocks import WholeBlocks
@@ -628,13 +629,15 @@ class Interpreter:
         return self._are_equal(step, False) if _is_of_bools(step.node) else self._operator(step)
 
     def _text(self, step: Step, _: list[Code]) -> Callable[..., Any]:
-        """A text with a tensor in it is known at run time only; one that is printed is nobody's."""
+        """A text with a tensor in it is known at run time only, and one with a size fixes the size;
+        but one that is printed, or raised, is nobody's."""
         plain = self._operator(step)
         is_told = _is_told(step.node.output())
 
         def run(frame: Frame, *values: Any) -> Any:
-            leaves = pytree.tree_leaves(values)
-            if not is_told and any(isinstance(each, Tensor) for each in leaves):
+            if is_told:
+                return plain(frame, *pytree.tree_map(told, values))
+            if any(isinstance(each, Tensor) for each in pytree.tree_leaves(values)):
                 self.refuse(step, 504, ["a text with the values of a tensor in it"])
             return plain(frame, *values)
 
@@ -853,9 +856,18 @@ def _is_written(value: torch._C.Value) -> bool:
 
 
 def _is_told(text: torch._C.Value) -> bool:
-    """Whether a text is only printed, or told in a warning or an error."""
-    kinds = {use.user.kind() for use in text.uses()}
-    return kinds <= {"prim::Print", "aten::warn", "aten::warnings", "prim::RaiseException"}
+    """Whether a text is only printed, or told in a warning or an error, or part of such a text."""
+    users = [use.user for use in text.uses()]
+    return all(
+        user.kind() in _TELL or (_is_text(user) and _is_told(user.output())) for user in users
+    )
+
+
+_TELL = {"prim::Print", "aten::warn", "aten::warnings", "prim::RaiseException"}
+
+
+def _is_text(node: torch._C.Node) -> bool:
+    return node.outputsSize() == 1 and str(node.output().type()) == "str"
 
 
 def _is_of_bools(node: torch._C.Node) -> bool:

@@ -138,6 +138,12 @@ def _without_symbols(x: Any) -> Any:
     return _hint(x)
 
 
+def told(x: Any) -> Any:
+    """A number as a message tells it: what it was in the example, or the expression of it."""
+    hint = _hint(x)
+    return str(x) if hint is None is not x else hint
+
+
 def _hint(x: Any) -> Any:
     """What it was in the example; None where only a run tells."""
     return x.node._hint if isinstance(x, (SymInt, SymFloat, SymBool)) else x

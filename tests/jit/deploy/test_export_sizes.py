@@ -306,6 +306,29 @@ def test_what_is_not_known(model: nn.Module, size: tuple[int, ...]) -> None:
         assert_same(program(x), model(x), "result")
 
 
+def check(condition: bool, message: str) -> None:
+    assert condition, message
+
+
+class Asserts(nn.Module):
+    """Its messages have sizes in them, and are made before anything is wrong; who reads them are
+    people."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, columns = x.shape
+        check(rows % 2 == 0, f"an even number of rows, not {rows}" + f" with {columns} columns")
+        if columns > 100:
+            raise ValueError("columns: %d of %s" % (columns, str(x.shape)))  # noqa: UP031
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return x @ x.t()
+
+
+def test_sizes_in_messages_stay_free() -> None:
+    assert_free(Asserts(), (4, 3), [(6, 5), (2, 8)])
+    with pytest.raises(Exception, match="an even number of rows, not 3 with 4 columns"):
+        jit_amp.export(Asserts(), (torch.randn(3, 4),))
+
+
 class OverDims(nn.Module):
     """As Asteroid's norms do: dimensions from the values of a tensor."""
 
