@@ -76,7 +76,8 @@ def _with_ones_free(trace: Tracer, shapes: Any) -> Traced:
         if not kept or traced.asks_small:
             return traced
         ones = trace.ones(traced.program)
-        choices = [ones, {place: size for place, size in ones.items() if not kept.get(size)}]
+        others = {place: size for place, size in ones.items() if not kept.get(size)}
+        choices = [ones] if len(others) == len(ones) else [ones, others]
         is_told = not all(kept.values())
     for chosen in choices:
         if chosen and (larger := _by_a_larger_example(trace, chosen, shapes, traced)):

@@ -80,24 +80,29 @@ class KnownValues:
             return
         self._learn_number(step, operands, made, before)
         results = pytree.tree_leaves(made)
-        has_operands = any(isinstance(x, Tensor) for x in pytree.tree_leaves(operands))
-        is_small = all(_is_known_kind(x, has_operands) for x in results)
+        is_small = all(isinstance(x, Tensor) and _is_small(x) for x in results)
         if not (results and is_small and step.is_pure and _has_values(step)):
             return
-        is_known = all(
-            self.real(x) is not None if isinstance(x, Tensor) else not isinstance(x, SYMBOLS)
-            for x in pytree.tree_leaves(operands)
-        )
-        if is_known:
+        given = pytree.tree_leaves(operands)
+        is_of_numbers = not any(isinstance(x, Tensor) for x in given)
+        if is_of_numbers and any(x.is_floating_point() for x in results):
+            return  # whole ones tell dimensions and sizes
+        if all(self._is_known(x) for x in given):
             with for_real():
-                given = pytree.tree_map_only(Tensor, self.real, operands)
                 try:
-                    real = pytree.tree_leaves(step.run({}, *given))
+                    real = step.run({}, *pytree.tree_map_only(Tensor, self.real, operands))
                 except Exception:  # of any class: it may be in a branch that no call takes
                     return
             self._tensors.update(
-                {id(x): (x, y) for x, y in zip(results, real, strict=True) if x.dtype is y.dtype}
+                {
+                    id(x): (x, y)
+                    for x, y in zip(results, pytree.tree_leaves(real), strict=True)
+                    if x.dtype is y.dtype
+                }
             )
+
+    def _is_known(self, x: Any) -> bool:
+        return self.real(x) is not None if isinstance(x, Tensor) else not isinstance(x, SYMBOLS)
 
     def _learn_number(
         self, step: Step, operands: list[Any], made: Any, known: dict[int, tuple[Tensor, Any]]
@@ -134,12 +139,6 @@ def _has_values(step: Step) -> bool:
     """Whether an operator gives the same values each time, as one of a user's need not."""
     kind = step.node.kind()
     return kind.startswith("aten::") and "empty" not in kind
-
-
-def _is_known_kind(x: Any, has_operands: bool) -> bool:
-    """Whether it is small, and, where it is made of numbers alone, of whole ones: those tell
-    dimensions and sizes."""
-    return isinstance(x, Tensor) and _is_small(x) and (has_operands or not x.is_floating_point())
 
 
 def _is_small(x: Tensor) -> bool:

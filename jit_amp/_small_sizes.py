@@ -99,7 +99,7 @@ def asks_of_small_sizes(kind: str, operands: Iterable[Any]) -> bool:
     if kind in ("aten::sort", "aten::sorted") and isinstance(given[0], list):
         pairs = itertools.permutations(given[0], 2)
         return any(depends_on_small_sizes(operator.lt, x, y) for x, y in pairs)
-    values = [(x, _now(x)) for x in given if isinstance(x, (SymInt, SymFloat))]
+    values = [(x, _hint(x)) for x in given if isinstance(x, (SymInt, SymFloat))]
     return any(depends_on_small_sizes(operator.eq, x, y) for x, y in values if y is not None)
 
 
@@ -140,8 +140,8 @@ def _without_symbols(x: Any) -> Any:
 
 def told(x: Any) -> Any:
     """A number as a message tells it: what it was in the example, or the expression of it."""
-    hint = _hint(x)
-    return str(x) if hint is None is not x else hint
+    is_unknown = x is not None and _hint(x) is None
+    return str(x) if is_unknown else _hint(x)
 
 
 def _hint(x: Any) -> Any:
@@ -151,9 +151,3 @@ def _hint(x: Any) -> Any:
 
 def _expression(x: Any) -> Any:
     return x.node.expr if isinstance(x, (SymInt, SymFloat)) else sympy.sympify(x)
-
-
-def _now(x: Any) -> Any:
-    """What it is for the example; None where only a run tells."""
-    value = _expression(x).xreplace(dict(example_sizes(x)))
-    return int(value) if value.is_Integer else float(value) if value.is_number else None

@@ -28,4 +28,4 @@ class Trail:
 def _seen(made: Any) -> Any:
     if isinstance(made, Tensor):
         return made.dtype, made.device.type, made.dim()
-    return made if isinstance(made, (bool, str)) or made is None else 0
+    return made if isinstance(made, (bool, str)) or made is None else "a number"
