@@ -18,7 +18,7 @@ from torch.jit import ScriptFunction, ScriptModule
 from torch.utils import _pytree as pytree
 
 from jit_amp import _C, _check, _kept
-from jit_amp._free_sizes import freest, guarded
+from jit_amp._free_sizes import as_told, freest
 from jit_amp._freeze import _misfit
 from jit_amp._larger_hints import put_larger_hints
 from jit_amp._savable import make_savable
@@ -102,9 +102,7 @@ def export(
                 given = dict(zip(signature_of(formals).parameters, args, strict=False)) | named
                 traced, shapes = freest(trace, given)
             else:
-                traced, shapes = trace(dynamic_shapes, False), dynamic_shapes
-                if traced.asks_small:
-                    traced = guarded(trace, shapes, traced)
+                traced, shapes = as_told(trace, dynamic_shapes), dynamic_shapes
         exported = traced.program
         for note in (*traced.notes, *_notes(traced)):
             warnings.warn(f"jit_amp.export: {note}", stacklevel=3)  # past the decorator

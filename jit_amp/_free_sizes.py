@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch.export import Dim
 from torch.fx.experimental import _config as symbolic_shapes_config
 from torch.utils import _pytree as pytree
 
-from jit_amp._larger_hints import put_larger_hints
+from jit_amp._larger_hints import is_for_larger_alone, put_larger_hints
 from jit_amp._tracer import Traced, Tracer, may_be_of_sizes
 
 
@@ -36,13 +37,10 @@ def freest(trace: Tracer, arguments: dict[str, Any]) -> tuple[Traced, Any]:
         return pytree.tree_map(of, arguments)
 
     tensors = [x for x in pytree.tree_leaves(arguments) if isinstance(x, Tensor)]
-    has_ones = any(1 in x.shape for x in tensors)
     for most in (max((x.dim() for x in tensors), default=0), 1):
         shapes = free(most)
         try:
-            traced = _with_ones_free(trace, shapes) if has_ones else trace(shapes, True)
-            if traced.asks_small and not has_ones:
-                traced = _with_ones_free(trace, shapes)
+            traced = _with_small_sizes(trace, shapes)
         except Exception as error:  # of any class: by torch.export, about what it could not decide
             if not may_be_of_sizes(error):
                 raise
@@ -56,20 +54,24 @@ def freest(trace: Tracer, arguments: dict[str, Any]) -> tuple[Traced, Any]:
     return traced, free(0)
 
 
-def _with_ones_free(trace: Tracer, shapes: Any) -> Traced:
-    """torch.export takes a size of one in the example for fixed, and any other for at least two,
-    unless it is told to reason without looking. Where the program needs to know, it is guarded."""
-    try:
-        with symbolic_shapes_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
-            traced = trace(shapes, True)
-    except Exception as error:
-        if not may_be_of_sizes(error):
-            raise
-        traced = trace(shapes, True)
-        if traced.asks_small:
-            traced.notes.append(_SMALL)
+def as_told(trace: Tracer, shapes: Any) -> Traced:
+    """With the sizes free that the caller names.
+
+    Args:
+        shapes: ``dynamic_shapes`` of torch.export.export.
+    """
+    return _oblivious(trace, shapes, False) or _as_pytorch_does(trace, shapes, False)
+
+
+def _with_small_sizes(trace: Tracer, shapes: Any) -> Traced:
+    """Where the example has sizes of one, these are free too if the program can be for others."""
+    traced = _oblivious(trace, shapes, True)
+    if traced is None:
+        traced = _as_pytorch_does(trace, shapes, True)
+        ones = trace.ones()
+        if not ones or traced.asks_small:
             return traced
-        choices = [trace.ones()]
+        choices = [ones]
         is_told = True
     else:
         kept = put_larger_hints(traced.program)
@@ -87,6 +89,51 @@ def _with_ones_free(trace: Tracer, shapes: Any) -> Traced:
     return traced
 
 
+def _oblivious(trace: Tracer, shapes: Any, is_bounded: bool) -> Traced | None:
+    """On its own torch.export takes a size of one in the example for fixed, and any other for at
+    least two. It guards that a size which is computed, as of a map of features, stays one or never
+    becomes it, though most often an operator only asks how the map lies in memory. Told to reason
+    without looking it does neither, and guards what the program, or an operator, needs to know.
+
+    Returns:
+        None if torch.export cannot.
+    """
+    try:
+        with symbolic_shapes_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
+            traced = trace(shapes, is_bounded)
+            if traced.asks_small or not is_for_larger_alone(traced.program):
+                return traced
+    except Exception as error:
+        if not may_be_of_sizes(error):
+            raise
+        return None
+    return _large(trace, shapes, is_bounded) or traced
+
+
+def _large(trace: Tracer, shapes: Any, is_bounded: bool) -> Traced | None:
+    """As ``_oblivious``, where the example's sizes are known to be at least two if they are: what
+    an operator asks of these is not guarded, as torch.export does it.
+
+    Returns:
+        None if torch.export cannot, or the program asks for such sizes.
+    """
+    try:
+        with symbolic_shapes_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
+            traced = replace(trace, are_large=True)(shapes, is_bounded)
+    except MemoryError:
+        raise
+    except Exception:  # of any class: by the program too, which may not be for these sizes
+        return None
+    return None if traced.asks_small else traced
+
+
+def _as_pytorch_does(trace: Tracer, shapes: Any, is_bounded: bool) -> Traced:
+    traced = trace(shapes, is_bounded)
+    if traced.asks_small:
+        traced.notes.append(_SMALL)
+    return traced
+
+
 def _by_a_larger_example(
     trace: Tracer, ones: Collection[tuple[int, int]], shapes: Any, traced: Traced
 ) -> Traced | None:
@@ -98,14 +145,9 @@ def _by_a_larger_example(
         ones: which of them.
         traced: the program with guards.
     """
-    try:
-        with _silent():
-            larger = trace.with_twos(ones)(shapes, True)
-    except MemoryError:
-        raise
-    except Exception:  # of any class: by the program too, which may be for ones alone
-        return None
-    if larger.asks_small or larger.trail != traced.trail:
+    with _silent():
+        larger = _large(trace.with_twos(ones), shapes, True)
+    if larger is None or larger.trail != traced.trail:
         return None
     if not trace.gives_the_same(traced.program, larger.program):
         return None
@@ -128,19 +170,6 @@ _ONES = (
     "sizes that are 0 or 1 in the example stay so, as the program, or an operator of PyTorch's, "
     "does something else for others: export with larger ones for a program that takes those"
 )
-
-
-def guarded(trace: Tracer, shapes: Any, traced: Traced) -> Traced:
-    """With a guard against sizes of 0 and 1, for a program that asks for them; as it was, with a
-    note, where torch.export does not take the guard beside the sizes that are to be free."""
-    try:
-        with symbolic_shapes_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
-            return trace(shapes, False)
-    except Exception as error:
-        if not may_be_of_sizes(error):
-            raise
-    traced.notes.append(_SMALL)
-    return traced
 
 
 _SMALL = (

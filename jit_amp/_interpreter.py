@@ -19,7 +19,6 @@ from typing import Any, NoReturn
 import torch
 from torch import SymBool, SymInt, Tensor
 from torch.fx import traceback as fx_traceback
-from torch.fx.experimental import _config as symbolic_shapes_config
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, free_unbacked_symbols
 from torch.utils import _pytree as pytree
 from torch.utils._sympy.functions import FloorDiv
@@ -50,8 +49,8 @@ from jit_amp._small_sizes import (
     COMPARISONS,
     QUESTIONS,
     asks_of_small_sizes,
-    check_rank,
     depends_on_small_sizes,
+    drops_ones,
     told,
 )
 from jit_amp._trail import Trail
@@ -97,7 +96,6 @@ class Interpreter:
             something depends on that.
         own: numbers that were replaced by symbols of their own, by the expressions they had.
         attributes, known, parted, trail, whole: of the run, each with its own file.
-        is_oblivious: torch.export takes free sizes without a look at the example's.
     """
 
     def __init__(
@@ -129,7 +127,6 @@ class Interpreter:
         self.attributes = Attributes(self.holder, self.found, self.refuse)
         self.known = KnownValues()
         self.trail = Trail()
-        self.is_oblivious = bool(symbolic_shapes_config.backed_size_oblivious)
         self.parted = Parted(lasting, self.refuse)
         self.whole = WholeBlocks(self)
         self._remainders: dict[Any, tuple[Any, int]] = {}
@@ -270,8 +267,7 @@ class Interpreter:
             try:
                 made = self._of_its_own(step, step.run(frame, *operands))
                 self.trail.add(step.number, made)
-                if self.is_oblivious:
-                    check_rank(step, operands, made)
+                self.asks_small |= drops_ones(step, operands, made)
                 self.known.learn(step, operands, made)
                 self.attributes.watch(step, operands, made)
                 if self.is_bounded and isinstance(made, (SymInt, Tensor, list)):

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]  # torch requires it
 import torch
-from torch import SymBool, SymFloat, SymInt, Tensor
+from torch import SymBool, SymFloat, SymInt, Tensor, sym_not
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils import _pytree as pytree
+from torch.utils._sympy.numbers import int_oo
 
 from jit_amp._graph_steps import Step
 from jit_amp._graph_values import TooLong
@@ -23,7 +26,7 @@ from jit_amp._meanings import for_real
 # A list, and what may be in it, come in this order.
 _FINDS = ("aten::__contains__", "aten::index", "aten::count")
 
-_LARGER = (2, 3, 4, 5, 7, 8, 16, 31, 64, 1000, 4096)
+LARGER = (2, 3, 4, 5, 7, 8, 16, 31, 64, 1000, 4096)
 
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "aten::eq": operator.eq,
@@ -49,8 +52,8 @@ _MOST = 4  # sizes in a comparison that are varied together
 
 
 def depends_on_small_sizes(compare: Callable[[Any, Any], bool], a: Any, b: Any) -> bool:
-    """Whether the comparison's answer changes if sizes in it are 0 or 1 instead, and is the same
-    for all from 2 on. Where it is not, torch.export itself guards what it was.
+    """Whether the comparison's answer changes if sizes in it are 0 or 1 instead, and torch.export
+    does not see that, as it takes them for larger. Otherwise it guards the answer.
 
     Args:
         compare: one of COMPARISONS.
@@ -62,6 +65,9 @@ def depends_on_small_sizes(compare: Callable[[Any, Any], bool], a: Any, b: Any) 
         return any(depends_on_small_sizes(operator.eq, x, y) for x, y in zip(a, b, strict=True))
     symbolic = [x for x in (a, b) if isinstance(x, (SymInt, SymFloat))]
     if not symbolic or not all(isinstance(x, (SymInt, SymFloat, int, float)) for x in (a, b)):
+        return False
+    answered = compare(a, b)
+    if not (statically_known_true(answered) or statically_known_true(sym_not(answered))):
         return False
     sizes = example_sizes(symbolic[0])
     expressions = [_expression(x) for x in (a, b)]
@@ -75,7 +81,7 @@ def depends_on_small_sizes(compare: Callable[[Any, Any], bool], a: Any, b: Any) 
 
     now = answer({})
     steady = [
-        each for each in symbols if all(answer({each: sympy.Integer(x)}) is now for x in _LARGER)
+        each for each in symbols if all(answer({each: sympy.Integer(x)}) is now for x in LARGER)
     ]
     small = (None, sympy.Integer(0), sympy.Integer(1))
     for values in itertools.product(small, repeat=len(steady[:_MOST])):
@@ -114,28 +120,72 @@ def example_sizes(of: Any) -> Any:
     return getattr(known, name)
 
 
-def check_rank(step: Step, operands: list[Any], made: Any) -> None:
-    """Raises TooLong where a size of 1 in the example gives an operator's result fewer dimensions,
-    as ``squeeze`` does, and torch.export has not looked at it."""
+def know_as_large(given: Iterable[Any]) -> None:
+    """Tells torch.export that free sizes are at least two, where they are in the example. It does
+    not guard that.
+
+    Args:
+        given: the arguments that it traces with.
+    """
+    for x in given:
+        sizes: list[Any] = [*x.shape] if isinstance(x, Tensor) else []
+        for node in (size.node for size in sizes if isinstance(size, SymInt)):
+            if node.expr.is_Symbol and node.hint >= 2:
+                node.shape_env.constrain_symbol_range(node.expr, 2, int_oo)
+
+
+def drops_ones(step: Step, operands: list[Any], made: Any) -> bool:
+    """Whether a size of 1 gives an operator's result fewer dimensions than others, as ``squeeze``
+    does: torch.export may not have looked at it. That such a size is not 1 is guarded, where it is
+    not known.
+
+    Raises:
+        TooLong: a size of 1 in the example does.
+    """
     if not isinstance(made, Tensor) or not step.node.kind().startswith("aten::"):
-        return
-    tensors = (x for x in pytree.tree_leaves(operands) if isinstance(x, Tensor))
-    if not any(isinstance(size, SymInt) and _hint(size) == 1 for x in tensors for size in x.shape):
-        return
+        return False
+    tensors = [x for x in pytree.tree_leaves(operands) if isinstance(x, Tensor)]
+    sizes = {size.node.expr: size for x in tensors for size in x.shape if isinstance(size, SymInt)}
+    ones = [expr for expr, size in sizes.items() if _hint(size) == 1]
+    if ones and _has_another_rank(step, operands, made, {}):
+        raise TooLong("an operator does something else for a size of 1")
+    is_view = len(tensors) == 1 and _memory(made) == _memory(tensors[0])
+    dropped = [
+        size
+        for expr, size in sizes.items()
+        if is_view and expr not in ones and _has_another_rank(step, operands, made, {expr: 1})
+    ]
+    for size in dropped:
+        bool(size != 1)
+    return bool(dropped)
+
+
+def _memory(x: Tensor) -> int | None:
+    """What tells the memory of a tensor from that of others."""
+    return x.untyped_storage()._cdata if x.layout == torch.strided else None
+
+
+def _has_another_rank(step: Step, operands: list[Any], made: Tensor, sizes: Any) -> bool:
+    """Whether an operator gives another number of dimensions.
+
+    Args:
+        made: its result.
+        sizes: by expression; others are the example's.
+    """
+
+    def without_symbols(x: Any) -> Any:
+        if isinstance(x, Tensor):
+            return torch.empty(
+                [_hint(size, sizes) for size in x.shape], dtype=x.dtype, device="meta"
+            )
+        return _hint(x, sizes)
+
     try:
         with for_real():
-            rank = step.run({}, *pytree.tree_map(_without_symbols, operands)).dim()
-    except Exception:  # of any class: of values, which these tensors do not have
-        return
-    if rank != made.dim():
-        raise TooLong("an operator does something else for a size of 1")
-
-
-def _without_symbols(x: Any) -> Any:
-    """With the example's sizes, and no memory."""
-    if isinstance(x, Tensor):
-        return torch.empty([_hint(size) for size in x.shape], dtype=x.dtype, device="meta")
-    return _hint(x)
+            given = pytree.tree_map(without_symbols, operands)
+            return bool(step.run({}, *given).dim() != made.dim())
+    except Exception:  # of any class: of values, which these tensors do not have; of other sizes
+        return False
 
 
 def told(x: Any) -> Any:
@@ -144,9 +194,15 @@ def told(x: Any) -> Any:
     return str(x) if is_unknown else _hint(x)
 
 
-def _hint(x: Any) -> Any:
-    """What it was in the example; None where only a run tells."""
-    return x.node._hint if isinstance(x, (SymInt, SymFloat, SymBool)) else x
+def _hint(x: Any, instead: Mapping[Any, int] = MappingProxyType({})) -> Any:
+    """What it was in the example; None where only a run tells.
+
+    Args:
+        instead: by expression, what else it is.
+    """
+    if not isinstance(x, (SymInt, SymFloat, SymBool)):
+        return x
+    return instead.get(x.node.expr, x.node._hint)
 
 
 def _expression(x: Any) -> Any:

@@ -23,6 +23,7 @@ from jit_amp._holder import Holder
 from jit_amp._interpreter import Decided, Interpreter
 from jit_amp._one_way import OneWay
 from jit_amp._same_program import is_same_program
+from jit_amp._small_sizes import know_as_large
 from jit_amp._solving import solve_as_far_as_possible
 
 
@@ -61,6 +62,8 @@ class Tracer:
     """The names in the model's ``state_dict``."""
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    are_large: bool = False
+    """Whether free sizes are known to be at least two if the example's are."""
 
     def __call__(self, shapes: Any, is_bounded: bool) -> Traced:
         """Traces it, again with each decision that torch.export cannot take itself; and once more
@@ -256,7 +259,10 @@ class _Interpreted(nn.Module):
                 _as(formal.type, value)
                 for formal, value in zip(formals, bound.arguments.values(), strict=True)
             ]
-            solve_as_far_as_possible(pytree.tree_leaves(given))
+            leaves = pytree.tree_leaves(given)
+            solve_as_far_as_possible(leaves)
+            if tracer.are_large:
+                know_as_large(leaves)
             return run(given)
 
         forward.__signature__ = signature  # type: ignore[attr-defined]
