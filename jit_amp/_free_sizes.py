@@ -13,7 +13,7 @@ from torch.export import Dim
 from torch.fx.experimental import _config as symbolic_shapes_config
 from torch.utils import _pytree as pytree
 
-from jit_amp._larger_hints import is_for_larger_alone, put_larger_hints
+from jit_amp._larger_hints import put_larger_hints
 from jit_amp._tracer import Traced, Tracer, may_be_of_sizes
 
 
@@ -93,38 +93,24 @@ def _oblivious(trace: Tracer, shapes: Any, is_bounded: bool) -> Traced | None:
     """On its own torch.export takes a size of one in the example for fixed, and any other for at
     least two. It guards that a size which is computed, as of a map of features, stays one or never
     becomes it, though most often an operator only asks how the map lies in memory. Told to reason
-    without looking it does neither, and guards what the program, or an operator, needs to know.
+    without looking it does not, and guards what must be known. Sizes that are larger in the example
+    are taken for at least two still, but by programs that ask.
 
     Returns:
         None if torch.export cannot.
     """
     try:
-        with symbolic_shapes_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
-            traced = trace(shapes, is_bounded)
-            if traced.asks_small or not is_for_larger_alone(traced.program):
-                return traced
+        with _without_looking():
+            traced = replace(trace, are_large=True)(shapes, is_bounded)
+            return trace(shapes, is_bounded) if traced.asks_small else traced
     except Exception as error:
         if not may_be_of_sizes(error):
             raise
-        return None
-    return _large(trace, shapes, is_bounded) or traced
+    return None
 
 
-def _large(trace: Tracer, shapes: Any, is_bounded: bool) -> Traced | None:
-    """As ``_oblivious``, where the example's sizes are known to be at least two if they are: what
-    an operator asks of these is not guarded, as torch.export does it.
-
-    Returns:
-        None if torch.export cannot, or the program asks for such sizes.
-    """
-    try:
-        with symbolic_shapes_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
-            traced = replace(trace, are_large=True)(shapes, is_bounded)
-    except MemoryError:
-        raise
-    except Exception:  # of any class: by the program too, which may not be for these sizes
-        return None
-    return None if traced.asks_small else traced
+def _without_looking() -> Any:
+    return symbolic_shapes_config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
 
 
 def _as_pytorch_does(trace: Tracer, shapes: Any, is_bounded: bool) -> Traced:
@@ -145,9 +131,14 @@ def _by_a_larger_example(
         ones: which of them.
         traced: the program with guards.
     """
-    with _silent():
-        larger = _large(trace.with_twos(ones), shapes, True)
-    if larger is None or larger.trail != traced.trail:
+    try:
+        with _silent(), _without_looking():
+            larger = replace(trace.with_twos(ones), are_large=True)(shapes, True)
+    except MemoryError:
+        raise
+    except Exception:  # of any class: by the program too, which may be for ones alone
+        return None
+    if larger.asks_small or larger.trail != traced.trail:
         return None
     if not trace.gives_the_same(traced.program, larger.program):
         return None

@@ -18,7 +18,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from jit_amp._parts import parts_of
-from jit_amp._small_sizes import LARGER, example_sizes
+from jit_amp._small_sizes import example_sizes
 
 _TRIED = range(2, 65)
 
@@ -53,22 +53,6 @@ def put_larger_hints(exported: ExportedProgram) -> dict[Any, bool]:
         if each.node._hint is not None and not value.free_symbols:
             each.node._hint = each.node.pytype(value)
     return kept
-
-
-def is_for_larger_alone(exported: ExportedProgram) -> bool:
-    """Whether a guard refuses a size of 1, and lets in all that are larger."""
-    one = next(_symbolic(exported), None)
-    if one is None:
-        return False
-
-    def takes(guard: Any, size: int) -> bool:
-        [symbol] = guard.free_symbols
-        return bool(guard.xreplace({symbol: sympy.Integer(size)}) == sympy.true)
-
-    of_one = (x.expr for x in one.node.shape_env.guards if len(x.expr.free_symbols) == 1)
-    return any(
-        not takes(guard, 1) and all(takes(guard, size) for size in LARGER) for guard in of_one
-    )
 
 
 def _symbolic(exported: ExportedProgram) -> Iterator[SymInt | SymFloat | SymBool]:

@@ -26,7 +26,7 @@ from jit_amp._meanings import for_real
 # A list, and what may be in it, come in this order.
 _FINDS = ("aten::__contains__", "aten::index", "aten::count")
 
-LARGER = (2, 3, 4, 5, 7, 8, 16, 31, 64, 1000, 4096)
+_LARGER = (2, 3, 4, 5, 7, 8, 16, 31, 64, 1000, 4096)
 
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "aten::eq": operator.eq,
@@ -67,7 +67,8 @@ def depends_on_small_sizes(compare: Callable[[Any, Any], bool], a: Any, b: Any) 
     if not symbolic or not all(isinstance(x, (SymInt, SymFloat, int, float)) for x in (a, b)):
         return False
     answered = compare(a, b)
-    if not (statically_known_true(answered) or statically_known_true(sym_not(answered))):
+    otherwise = sym_not(answered)  # type: ignore[no-untyped-call]
+    if not (statically_known_true(answered) or statically_known_true(otherwise)):
         return False
     sizes = example_sizes(symbolic[0])
     expressions = [_expression(x) for x in (a, b)]
@@ -81,7 +82,7 @@ def depends_on_small_sizes(compare: Callable[[Any, Any], bool], a: Any, b: Any) 
 
     now = answer({})
     steady = [
-        each for each in symbols if all(answer({each: sympy.Integer(x)}) is now for x in LARGER)
+        each for each in symbols if all(answer({each: sympy.Integer(x)}) is now for x in _LARGER)
     ]
     small = (None, sympy.Integer(0), sympy.Integer(1))
     for values in itertools.product(small, repeat=len(steady[:_MOST])):
@@ -127,11 +128,10 @@ def know_as_large(given: Iterable[Any]) -> None:
     Args:
         given: the arguments that it traces with.
     """
-    for x in given:
-        sizes: list[Any] = [*x.shape] if isinstance(x, Tensor) else []
-        for node in (size.node for size in sizes if isinstance(size, SymInt)):
-            if node.expr.is_Symbol and node.hint >= 2:
-                node.shape_env.constrain_symbol_range(node.expr, 2, int_oo)
+    for size in itertools.chain(*(x.shape for x in given if isinstance(x, Tensor))):
+        node: Any = getattr(size, "node", None)  # of a SymInt
+        if node is not None and node.expr.is_Symbol and node.hint >= 2:
+            node.shape_env.constrain_symbol_range(node.expr, 2, int_oo)
 
 
 def drops_ones(step: Step, operands: list[Any], made: Any) -> bool:
@@ -145,7 +145,8 @@ def drops_ones(step: Step, operands: list[Any], made: Any) -> bool:
     if not isinstance(made, Tensor) or not step.node.kind().startswith("aten::"):
         return False
     tensors = [x for x in pytree.tree_leaves(operands) if isinstance(x, Tensor)]
-    sizes = {size.node.expr: size for x in tensors for size in x.shape if isinstance(size, SymInt)}
+    shapes: Iterable[Any] = itertools.chain(*(x.shape for x in tensors))
+    sizes = {size.node.expr: size for size in shapes if isinstance(size, SymInt)}
     ones = [expr for expr, size in sizes.items() if _hint(size) == 1]
     if ones and _has_another_rank(step, operands, made, {}):
         raise TooLong("an operator does something else for a size of 1")
