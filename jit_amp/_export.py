@@ -125,6 +125,11 @@ def _notes(traced: Traced) -> Iterator[str]:
             "not, as nn.MultiheadAttention does. The exported program keeps the answer, yes: for "
             "inference, export inside torch.no_grad()"
         )
+    if traced.asks_layout:
+        yield (
+            "the program asks how a tensor lies in memory (is_contiguous or stride). The exported "
+            "program keeps the answers of the example: give it tensors in the same memory format"
+        )
     if traced.some:
         yield (
             "the program computes sizes from the values of tensors. The exported program assumes "

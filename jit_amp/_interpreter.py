@@ -58,7 +58,7 @@ from jit_amp._whole_blocks import WholeBlocks
 
 # Of a size's expression, where sizes may be fixed instead. PyTorch takes minutes to reason about
 # products of sizes that were divided often, such as the number of windows in a Swin Transformer.
-LONGEST = 150  # parts
+LONGEST = 500  # parts
 DIVISIONS = 4  # in a product
 MAX_STEPS = 200_000  # of a loop whose end depends on what is known when exporting
 MAX_TURNS = 1_000  # of a loop that may have ended before, where each turn is a branch
@@ -92,6 +92,7 @@ class Interpreter:
 
     Attributes:
         asks_small: the program has compared sizes, and for a size of 0 or 1 the answer is another.
+        asks_layout: the program has asked how a tensor lies in memory.
         records_gradients: the program has asked whether gradients are recorded, they were, and
             something depends on that.
         own: numbers that were replaced by symbols of their own, by the expressions they had.
@@ -110,6 +111,7 @@ class Interpreter:
         self.found = found or {}
         self.asks_small = False
         self.records_gradients = False
+        self.asks_layout = False
         self.decided = decided or Decided()
         self.has_cudnn = torch.backends.cudnn.enabled  # torch.export switches it off to look on
         self._graphs = [graph]  # nodes belong to their graph, and do not keep it
@@ -660,6 +662,17 @@ class Interpreter:
             return torch.is_grad_enabled()
 
         return run
+
+    def _of_layout(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        plain = self._operator(step)
+
+        def run(frame: Frame, *operands: Any) -> Any:
+            self.asks_layout = True
+            return plain(frame, *operands)
+
+        return run
+
+    _aten_is_contiguous = _aten_stride = _of_layout
 
     def _aten_cudnn_is_acceptable(self, step: Step, _: list[Code]) -> Callable[..., Any]:
         def run(_: Frame, x: Tensor) -> bool:

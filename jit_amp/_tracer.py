@@ -36,6 +36,8 @@ class Traced:
     """Whether it asks if a size is 0 or 1."""
     records_gradients: bool
     """Whether it asks if gradients are recorded, and they are."""
+    asks_layout: bool
+    """Whether it asks how a tensor lies in memory."""
     one_way: list[OneWay]
     """The branches of which it has one side."""
     some: list[str]
@@ -86,6 +88,7 @@ class Tracer:
             made,
             asks_small=interpreter.asks_small,
             records_gradients=interpreter.records_gradients,
+            asks_layout=interpreter.asks_layout,
             one_way=list(decisions.one_way.values()),
             some=[own.line for own in interpreter.own.values() if own.key in decisions.some],
             example=(self.args, self.kwargs),

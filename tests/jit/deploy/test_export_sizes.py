@@ -236,7 +236,8 @@ def test_what_the_program_does_for_a_one_alone_it_does_for_ones_alone(
 ) -> None:
     """The results of the example are zeros either way."""
     ours, eager = make().eval(), make().eval()
-    program = jit_amp.export(ours, (torch.zeros(1, 1, 3, 4),)).module()
+    with pytest.warns(UserWarning, match="how a tensor lies in memory"):
+        program = jit_amp.export(ours, (torch.zeros(1, 1, 3, 4),)).module()
     for size in ((1, 1, 3, 4), (2, 1, 3, 4), (1, 2, 3, 4)):
         x = torch.randn(size)
         try:
@@ -360,3 +361,83 @@ def assert_free(model: nn.Module, example: tuple[int, ...], sizes: list[tuple[in
         for size in (example, *sizes):
             x = torch.randn(size)
             assert_same(run(x), model(x), str(size))
+
+
+class Shrinking(nn.Module):
+    """A map of features becomes as small as the picture lets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.second = nn.Conv2d(8, 8, 3, stride=2, padding=1)
+        self.linear = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            x = self.second(self.second(torch.relu(self.norm(self.first(x)))))
+            x = torch.nn.functional.max_pool2d(x, 3, 2, 1)
+            return x * self.linear(x.mean([2, 3]))[:, :1, None, None]
+
+
+@pytest.mark.parametrize("shapes", [None, {"x": {0: Dim("n"), 2: Dim("h"), 3: Dim("w")}}])
+def test_maps_of_features_may_become_one_pixel(shapes: object) -> None:
+    model = Shrinking().eval()
+    program = jit_amp.export(model, (torch.randn(2, 3, 64, 32),), dynamic_shapes=shapes)
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    with torch.no_grad():
+        for size in ((2, 3, 64, 32), (1, 3, 8, 16), (3, 3, 8, 8), (1, 3, 3, 9), (2, 3, 2, 70)):
+            x = torch.randn(size)
+            assert_same(program.module()(x), model(x), str(size))
+            assert_same(torch.export.load(file).module()(x), model(x), str(size))
+            file.seek(0)
+
+
+def test_a_picture_that_is_one_pixel_in_the_example_may_be_larger() -> None:
+    model = Shrinking().eval()
+    program = jit_amp.export(model, (torch.randn(2, 3, 8, 8),))
+    with torch.no_grad():
+        for size in ((1, 3, 8, 8), (2, 3, 64, 32), (3, 3, 9, 8)):
+            x = torch.randn(size)
+            assert_same(program.module()(x), model(x), str(size))
+
+
+class Shorter(nn.Module):
+    def forward(self, x: Tensor, y: Tensor):
+        n = min(x.size(1), y.size(1))
+        return x[:, :n] + y[:, :n], torch.cat([x, y], 1)[:, : x.size(1)]
+
+
+def test_the_shorter_of_two_may_be_either() -> None:
+    program = jit_amp.export(Shorter(), (torch.randn(2, 8, 3), torch.randn(2, 5, 3))).module()
+    for a, b in ((8, 5), (5, 8), (4, 4), (1, 7)):
+        given = torch.randn(2, a, 3), torch.randn(2, b, 3)
+        assert_same(program(*given), Shorter()(*given), f"{a}, {b}")
+
+
+class Squeezed(nn.Module):
+    def forward(self, x: Tensor):
+        return x.squeeze(0).dim(), torch.nn.functional.max_pool2d(x, 4).squeeze(2).dim()
+
+
+def test_a_dimension_that_squeeze_may_drop_is_guarded() -> None:
+    program = jit_amp.export(Squeezed(), (torch.randn(2, 3, 16, 16),)).module()
+    for size in ((3, 3, 16, 16), (2, 3, 9, 4)):
+        assert_same(program(torch.randn(size)), Squeezed()(torch.randn(size)), str(size))
+    for size in ((1, 3, 16, 16), (2, 3, 4, 16)):
+        with pytest.raises(AssertionError, match="Guard"):
+            program(torch.randn(size))
+
+
+class AsItLies(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 1 if x.is_contiguous() else x - 1
+
+
+def test_a_question_about_memory_is_told() -> None:
+    with pytest.warns(UserWarning, match="how a tensor lies in memory"):
+        program = jit_amp.export(AsItLies(), (torch.randn(2, 3, 4),)).module()
+    x = torch.randn(3, 3, 5)
+    assert_same(program(x), AsItLies()(x), "result")
