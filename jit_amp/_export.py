@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.fx import traceback as fx_traceback
-from torch.fx.experimental import _config as symbolic_shapes_config
 from torch.jit import ScriptFunction, ScriptModule
 from torch.utils import _pytree as pytree
 
 from jit_amp import _C, _check, _kept
 from jit_amp._free_sizes import as_told, freest
 from jit_amp._freeze import _misfit
-from jit_amp._larger_hints import put_larger_hints
+from jit_amp._larger_hints import is_for_larger_alone, put_larger_hints
+from jit_amp._oblivious import without_looking
 from jit_amp._savable import make_savable
 from jit_amp._script import _scripted
 from jit_amp._tracer import Traced, Tracer, default_of, signature_of
@@ -107,12 +107,20 @@ def export(
         for note in (*traced.notes, *_notes(traced)):
             warnings.warn(f"jit_amp.export: {note}", stacklevel=3)  # past the decorator
         if strict:
-            with symbolic_shapes_config.patch(backed_size_oblivious=traced.is_oblivious):  # type: ignore[attr-defined]
+            is_oblivious = traced.is_oblivious and (
+                any(
+                    1 in x.shape
+                    for x in pytree.tree_leaves(traced.example)
+                    if isinstance(x, Tensor)
+                )
+                or is_for_larger_alone(exported)
+            )
+            with without_looking() if is_oblivious else nullcontext():
                 exported = torch.export.export(
                     exported.module(), *traced.example, dynamic_shapes=shapes, strict=True
                 )
                 exported.example_inputs = args, named
-            if traced.is_oblivious and dynamic_shapes is None:
+            if is_oblivious:
                 put_larger_hints(exported)
         make_savable(exported)
     return exported
@@ -128,7 +136,8 @@ def _notes(traced: Traced) -> Iterator[str]:
     if traced.asks_layout:
         yield (
             "the program asks how a tensor lies in memory (is_contiguous or stride). The exported "
-            "program keeps the answers of the example: give it tensors in the same memory format"
+            "program keeps the answers of the example: give it tensors in the same memory format, "
+            "and sizes of 1 only where the example has them"
         )
     if traced.some:
         yield (

@@ -10,10 +10,10 @@ from typing import Any
 
 from torch import Tensor
 from torch.export import Dim
-from torch.fx.experimental import _config as symbolic_shapes_config
 from torch.utils import _pytree as pytree
 
 from jit_amp._larger_hints import put_larger_hints
+from jit_amp._oblivious import without_looking
 from jit_amp._tracer import Traced, Tracer, may_be_of_sizes
 
 
@@ -32,7 +32,7 @@ def freest(trace: Tracer, arguments: dict[str, Any]) -> tuple[Traced, Any]:
         def of(value: Any) -> Any:
             if not isinstance(value, Tensor):
                 return None
-            return {i: Dim.AUTO for i in range(min(most, value.dim()))}
+            return {i: Dim.AUTO for i, size in enumerate(value.shape[:most]) if size}
 
         return pytree.tree_map(of, arguments)
 
@@ -60,7 +60,11 @@ def as_told(trace: Tracer, shapes: Any) -> Traced:
     Args:
         shapes: ``dynamic_shapes`` of torch.export.export.
     """
-    return _oblivious(trace, shapes, False) or _as_pytorch_does(trace, shapes, False)
+    traced = None if trace.has_empty() else _oblivious(trace, shapes, False)
+    if traced is None:
+        return _as_pytorch_does(trace, shapes, False)
+    put_larger_hints(traced.program)
+    return traced
 
 
 def _with_small_sizes(trace: Tracer, shapes: Any) -> Traced:
@@ -75,7 +79,7 @@ def _with_small_sizes(trace: Tracer, shapes: Any) -> Traced:
         is_told = True
     else:
         kept = put_larger_hints(traced.program)
-        if not kept or traced.asks_small:
+        if not kept:
             return traced
         ones = trace.ones(traced.program)
         others = {place: size for place, size in ones.items() if not kept.get(size)}
@@ -93,24 +97,18 @@ def _oblivious(trace: Tracer, shapes: Any, is_bounded: bool) -> Traced | None:
     """On its own torch.export takes a size of one in the example for fixed, and any other for at
     least two. It guards that a size which is computed, as of a map of features, stays one or never
     becomes it, though most often an operator only asks how the map lies in memory. Told to reason
-    without looking it does not, and guards what must be known. Sizes that are larger in the example
-    are taken for at least two still, but by programs that ask.
+    without looking it does none of it, and guards what must be known.
 
     Returns:
         None if torch.export cannot.
     """
     try:
-        with _without_looking():
-            traced = replace(trace, are_large=True)(shapes, is_bounded)
-            return trace(shapes, is_bounded) if traced.asks_small else traced
+        with without_looking():
+            return trace(shapes, is_bounded)
     except Exception as error:
         if not may_be_of_sizes(error):
             raise
     return None
-
-
-def _without_looking() -> Any:
-    return symbolic_shapes_config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
 
 
 def _as_pytorch_does(trace: Tracer, shapes: Any, is_bounded: bool) -> Traced:
@@ -132,7 +130,7 @@ def _by_a_larger_example(
         traced: the program with guards.
     """
     try:
-        with _silent(), _without_looking():
+        with _silent(), without_looking():
             larger = replace(trace.with_twos(ones), are_large=True)(shapes, True)
     except MemoryError:
         raise

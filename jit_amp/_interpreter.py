@@ -45,12 +45,12 @@ from jit_amp._known_values import KnownValues
 from jit_amp._meanings import DTYPE_OF, NUMBER_OF, OF_TENSORS, PLAIN, fixed, tensor_of
 from jit_amp._one_way import OneWay, has_floats
 from jit_amp._parted import Parted
+from jit_amp._ranks import Ranks
 from jit_amp._small_sizes import (
     COMPARISONS,
     QUESTIONS,
     asks_of_small_sizes,
     depends_on_small_sizes,
-    drops_ones,
     told,
 )
 from jit_amp._trail import Trail
@@ -96,7 +96,7 @@ class Interpreter:
         records_gradients: the program has asked whether gradients are recorded, they were, and
             something depends on that.
         own: numbers that were replaced by symbols of their own, by the expressions they had.
-        attributes, known, parted, trail, whole: of the run, each with its own file.
+        attributes, known, parted, ranks, trail, whole: of the run, each with its own file.
     """
 
     def __init__(
@@ -128,6 +128,7 @@ class Interpreter:
 
         self.attributes = Attributes(self.holder, self.found, self.refuse)
         self.known = KnownValues()
+        self.ranks = Ranks()
         self.trail = Trail()
         self.parted = Parted(lasting, self.refuse)
         self.whole = WholeBlocks(self)
@@ -267,9 +268,10 @@ class Interpreter:
             if self.parted or step.writes:
                 self.parted.watch(operands, [operands[i] for i in step.written])
             try:
+                self.asks_small |= self.ranks.asks(step, operands)
                 made = self._of_its_own(step, step.run(frame, *operands))
                 self.trail.add(step.number, made)
-                self.asks_small |= drops_ones(step, operands, made)
+                self.ranks.watch(step, operands, made)
                 self.known.learn(step, operands, made)
                 self.attributes.watch(step, operands, made)
                 if self.is_bounded and isinstance(made, (SymInt, Tensor, list)):

@@ -1,9 +1,10 @@
-"""Other example sizes for an exported program, where the example's were 0 or 1.
+"""What those who look at an exported program next are told of its free sizes: that they are at
+least 2, as torch.export's own programs have it.
 
 torch.export remembers of each free size what it was in the example, its hint. A program can be
-exported so that a size of 1 stays free, but who looks at it next, AOTInductor or
-``run_decompositions`` of a loaded file, takes a hint of 1 for a size that is always 1, without a
-guard.
+exported so that a size of 1 stays free, but AOTInductor, or ``run_decompositions`` of a loaded
+file, takes a hint of 1 for a size that is always 1, without a guard; and of a size that may be 1,
+their operators ask whether it is, and guard that.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import torch
 from torch import SymBool, SymFloat, SymInt, Tensor
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges
 
 from jit_amp._parts import parts_of
 from jit_amp._small_sizes import example_sizes
@@ -24,7 +27,8 @@ _TRIED = range(2, 65)
 
 
 def put_larger_hints(exported: ExportedProgram) -> dict[Any, bool]:
-    """Gives each free size of 0 or 1 the smallest hint from 2 on that the program's guards let in.
+    """Gives each free size of 0 or 1 the smallest hint from 2 on that the program's guards let in,
+    and all of 2 or more that range. The guards stay as they are.
 
     Returns:
         The symbols for which there is none, whose hint stays; and of each whether a guard says that
@@ -52,7 +56,25 @@ def put_larger_hints(exported: ExportedProgram) -> dict[Any, bool]:
         value = each.node.expr.xreplace(dict(sizes))
         if each.node._hint is not None and not value.free_symbols:
             each.node._hint = each.node.pytype(value)
+    for symbol, bounds in exported.range_constraints.items():
+        if sizes.get(symbol, 0) >= 2:
+            exported.range_constraints[symbol] = bounds & ValueRanges(2, int_oo)
+            symbolic[0].node.shape_env.constrain_symbol_range(symbol, 2, int_oo)
     return kept
+
+
+def is_for_larger_alone(exported: ExportedProgram) -> bool:
+    """Whether a guard refuses a size of 1, and lets in all that are larger."""
+    one = next(_symbolic(exported), None)
+    if one is None:
+        return False
+
+    def takes(guard: Any, size: int) -> bool:
+        [symbol] = guard.free_symbols
+        return bool(guard.xreplace({symbol: sympy.Integer(size)}) == sympy.true)
+
+    of_one = (x.expr for x in one.node.shape_env.guards if len(x.expr.free_symbols) == 1)
+    return any(not takes(x, 1) and all(takes(x, size) for size in _TRIED) for x in of_one)
 
 
 def _symbolic(exported: ExportedProgram) -> Iterator[SymInt | SymFloat | SymBool]:

@@ -13,15 +13,9 @@ from types import MappingProxyType
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]  # torch requires it
-import torch
 from torch import SymBool, SymFloat, SymInt, Tensor, sym_not
 from torch.fx.experimental.symbolic_shapes import statically_known_true
-from torch.utils import _pytree as pytree
 from torch.utils._sympy.numbers import int_oo
-
-from jit_amp._graph_steps import Step
-from jit_amp._graph_values import TooLong
-from jit_amp._meanings import for_real
 
 # A list, and what may be in it, come in this order.
 _FINDS = ("aten::__contains__", "aten::index", "aten::count")
@@ -106,7 +100,7 @@ def asks_of_small_sizes(kind: str, operands: Iterable[Any]) -> bool:
     if kind in ("aten::sort", "aten::sorted") and isinstance(given[0], list):
         pairs = itertools.permutations(given[0], 2)
         return any(depends_on_small_sizes(operator.lt, x, y) for x, y in pairs)
-    values = [(x, _hint(x)) for x in given if isinstance(x, (SymInt, SymFloat))]
+    values = [(x, hint(x)) for x in given if isinstance(x, (SymInt, SymFloat))]
     return any(depends_on_small_sizes(operator.eq, x, y) for x, y in values if y is not None)
 
 
@@ -134,68 +128,13 @@ def know_as_large(given: Iterable[Any]) -> None:
             node.shape_env.constrain_symbol_range(node.expr, 2, int_oo)
 
 
-def drops_ones(step: Step, operands: list[Any], made: Any) -> bool:
-    """Whether a size of 1 gives an operator's result fewer dimensions than others, as ``squeeze``
-    does: torch.export may not have looked at it. That such a size is not 1 is guarded, where it is
-    not known.
-
-    Raises:
-        TooLong: a size of 1 in the example does.
-    """
-    if not isinstance(made, Tensor) or not step.node.kind().startswith("aten::"):
-        return False
-    tensors = [x for x in pytree.tree_leaves(operands) if isinstance(x, Tensor)]
-    shapes: Iterable[Any] = itertools.chain(*(x.shape for x in tensors))
-    sizes = {size.node.expr: size for size in shapes if isinstance(size, SymInt)}
-    ones = [expr for expr, size in sizes.items() if _hint(size) == 1]
-    if ones and _has_another_rank(step, operands, made, {}):
-        raise TooLong("an operator does something else for a size of 1")
-    is_view = len(tensors) == 1 and _memory(made) == _memory(tensors[0])
-    dropped = [
-        size
-        for expr, size in sizes.items()
-        if is_view and expr not in ones and _has_another_rank(step, operands, made, {expr: 1})
-    ]
-    for size in dropped:
-        bool(size != 1)
-    return bool(dropped)
-
-
-def _memory(x: Tensor) -> int | None:
-    """What tells the memory of a tensor from that of others."""
-    return x.untyped_storage()._cdata if x.layout == torch.strided else None
-
-
-def _has_another_rank(step: Step, operands: list[Any], made: Tensor, sizes: Any) -> bool:
-    """Whether an operator gives another number of dimensions.
-
-    Args:
-        made: its result.
-        sizes: by expression; others are the example's.
-    """
-
-    def without_symbols(x: Any) -> Any:
-        if isinstance(x, Tensor):
-            return torch.empty(
-                [_hint(size, sizes) for size in x.shape], dtype=x.dtype, device="meta"
-            )
-        return _hint(x, sizes)
-
-    try:
-        with for_real():
-            given = pytree.tree_map(without_symbols, operands)
-            return bool(step.run({}, *given).dim() != made.dim())
-    except Exception:  # of any class: of values, which these tensors do not have; of other sizes
-        return False
-
-
 def told(x: Any) -> Any:
     """A number as a message tells it: what it was in the example, or the expression of it."""
-    is_unknown = x is not None and _hint(x) is None
-    return str(x) if is_unknown else _hint(x)
+    is_unknown = x is not None and hint(x) is None
+    return str(x) if is_unknown else hint(x)
 
 
-def _hint(x: Any, instead: Mapping[Any, int] = MappingProxyType({})) -> Any:
+def hint(x: Any, instead: Mapping[Any, int] = MappingProxyType({})) -> Any:
     """What it was in the example; None where only a run tells.
 
     Args:

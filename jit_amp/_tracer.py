@@ -13,7 +13,6 @@ import torch
 from torch import SymInt, Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
-from torch.fx.experimental import _config as symbolic_shapes_config
 from torch.jit import ScriptModule
 from torch.utils import _pytree as pytree
 
@@ -21,6 +20,7 @@ from jit_amp import _C
 from jit_amp._graph_values import Raised, without_tensors
 from jit_amp._holder import Holder
 from jit_amp._interpreter import Decided, Interpreter
+from jit_amp._oblivious import is_oblivious
 from jit_amp._one_way import OneWay
 from jit_amp._same_program import is_same_program
 from jit_amp._small_sizes import know_as_large
@@ -65,7 +65,8 @@ class Tracer:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     are_large: bool = False
-    """Whether free sizes are known to be at least two if the example's are."""
+    """Whether free sizes are known to be at least two, in the end, if the example's are: what was
+    asked is guarded for such sizes alone."""
 
     def __call__(self, shapes: Any, is_bounded: bool) -> Traced:
         """Traces it, again with each decision that torch.export cannot take itself; and once more
@@ -93,7 +94,7 @@ class Tracer:
             some=[own.line for own in interpreter.own.values() if own.key in decisions.some],
             example=(self.args, self.kwargs),
             trail=interpreter.trail.value,
-            is_oblivious=bool(symbolic_shapes_config.backed_size_oblivious),
+            is_oblivious=is_oblivious(),
         )
 
     def _decided(
@@ -153,6 +154,11 @@ class Tracer:
             held = {name: x.clone() for name, x in run.named_buffers()}
             held |= {name: x.detach().clone() for name, x in run.named_parameters()}
             return torch.func.functional_call(run, held, given, named), held, given, named
+
+    def has_empty(self) -> bool:
+        """Whether a size of the example is 0."""
+        leaves = pytree.tree_leaves((self.args, self.kwargs))
+        return any(0 in x.shape for x in leaves if isinstance(x, Tensor))
 
     def ones(self, program: ExportedProgram | None = None) -> dict[tuple[int, int], Any]:
         """The example's sizes of 1, by argument and dimension.
@@ -264,9 +270,10 @@ class _Interpreted(nn.Module):
             ]
             leaves = pytree.tree_leaves(given)
             solve_as_far_as_possible(leaves)
+            made = run(given)
             if tracer.are_large:
                 know_as_large(leaves)
-            return run(given)
+            return made
 
         forward.__signature__ = signature  # type: ignore[attr-defined]
         self.forward = forward

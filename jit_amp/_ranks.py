@@ -1,0 +1,117 @@
+"""Where a size of 1 gives an operator's result fewer dimensions than other sizes, as ``squeeze``
+does.
+
+torch.export traces such an operator for the example, and need not look at the size. The exported
+program calls the same operator, so that the result has the dimensions of the call; but what the
+program has asked of it, or of what was computed from it, was answered for the example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import SymInt, Tensor
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.utils import _pytree as pytree
+
+from jit_amp._graph_steps import Step
+from jit_amp._graph_values import TooLong
+from jit_amp._meanings import for_real
+from jit_amp._small_sizes import hint
+
+_ASKS = frozenset(f"aten::{name}" for name in ("dim", "is_same_size", "len", "size", "stride"))
+_SOME = 3  # a size that only a run tells
+
+
+class Ranks:
+    """Of the tensors of a run."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[int, tuple[Tensor, list[SymInt]]] = {}  # by id
+
+    def asks(self, step: Step, operands: list[Any]) -> bool:
+        """Guards that the sizes are not 1, if a step that is about to run asks.
+
+        Returns:
+            Whether one is not guarded, as torch.export takes it for larger.
+        """
+        if not self._sizes or step.node.kind() not in _ASKS:
+            return False
+        found = [size != 1 for size in self._sizes_of(operands)]
+        is_taken = any(map(statically_known_true, found))
+        for each in found:
+            bool(each)
+        return is_taken
+
+    def watch(self, step: Step, operands: list[Any], made: Any) -> None:
+        """A step has run.
+
+        Raises:
+            TooLong: a size of 1 in the example has given fewer dimensions than torch.export knows.
+        """
+        results = [x for x in pytree.tree_leaves(made) if isinstance(x, Tensor)]
+        if not results:
+            return
+        sizes = self._sizes_of(operands) if self._sizes else []
+        if isinstance(made, Tensor) and not step.writes:
+            sizes += _dropped(step, operands, made)
+        if sizes:
+            self._sizes.update((id(x), (x, sizes)) for x in results)
+
+    def _sizes_of(self, operands: Any) -> list[SymInt]:
+        held = [self._sizes.get(id(x)) for x in pytree.tree_leaves(operands)]
+        return [size for each in held if each for size in each[1]]
+
+
+def _dropped(step: Step, operands: list[Any], made: Tensor) -> list[SymInt]:
+    """The sizes that drop a dimension if they are 1."""
+    if not step.node.kind().startswith("aten::"):
+        return []
+    tensors = [x for x in pytree.tree_leaves(operands) if isinstance(x, Tensor)]
+    sizes = {
+        size.node.expr: size
+        for size in (size for x in tensors for size in [*x.shape])
+        if isinstance(size, SymInt) and hint(size) is not None
+    }
+    ones = [expr for expr, size in sizes.items() if hint(size) == 1]
+    if ones and _has_another_rank(step, operands, made, {}):
+        raise TooLong("an operator does something else for a size of 1")
+    if len(tensors) != 1 or _memory(made) != _memory(tensors[0]):
+        return []
+    return [
+        size
+        for expr, size in sizes.items()
+        if expr not in ones and _has_another_rank(step, operands, made, {expr: 1})
+    ]
+
+
+def _memory(x: Tensor) -> int | None:
+    """What tells the memory of a tensor from that of others."""
+    return x.untyped_storage()._cdata if x.layout == torch.strided else None
+
+
+def _has_another_rank(
+    step: Step, operands: list[Any], made: Tensor, sizes: Mapping[Any, int]
+) -> bool:
+    """Whether an operator gives another number of dimensions.
+
+    Args:
+        made: its result.
+        sizes: by expression; others are the example's.
+    """
+
+    def without_symbols(x: Any) -> Any:
+        if not isinstance(x, Tensor):
+            return hint(x, sizes)
+        shape = [hint(size, sizes) for size in x.shape]
+        known = [_SOME if size is None else size for size in shape]
+        return torch.empty(known, dtype=x.dtype, device="meta")
+
+    try:
+        with for_real():
+            given = pytree.tree_map(without_symbols, operands)
+            return bool(step.run({}, *given).dim() != made.dim())
+    except Exception:  # of any class: of values, which these tensors do not have; of other sizes
+        return False
