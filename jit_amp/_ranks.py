@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import SymInt, Tensor
-from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch import SymBool, SymInt, Tensor
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 from torch.utils import _pytree as pytree
 
 from jit_amp._graph_steps import Step
@@ -32,7 +32,8 @@ class Ranks:
         self._sizes: dict[int, tuple[Tensor, list[SymInt]]] = {}  # by id
 
     def asks(self, step: Step, operands: list[Any]) -> bool:
-        """Guards that the sizes are not 1, if a step that is about to run asks.
+        """Guards that the sizes are not 1, or checks it where only a run tells, if a step that is
+        about to run asks.
 
         Returns:
             Whether one is not guarded, as torch.export takes it for larger.
@@ -42,7 +43,10 @@ class Ranks:
         found = [size != 1 for size in self._sizes_of(operands)]
         is_taken = any(map(statically_known_true, found))
         for each in found:
-            bool(each)
+            if isinstance(each, SymBool) and free_unbacked_symbols(each):
+                torch._check(each)
+            else:
+                bool(each)
         return is_taken
 
     def watch(self, step: Step, operands: list[Any], made: Any) -> None:
@@ -73,7 +77,7 @@ def _dropped(step: Step, operands: list[Any], made: Tensor) -> list[SymInt]:
     sizes = {
         size.node.expr: size
         for size in (size for x in tensors for size in [*x.shape])
-        if isinstance(size, SymInt) and hint(size) is not None
+        if isinstance(size, SymInt)
     }
     ones = [expr for expr, size in sizes.items() if hint(size) == 1]
     if ones and _has_another_rank(step, operands, made, {}):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.export import Dim
+from torch.fx.experimental.sym_node import SymNode
 
 import jit_amp
 
@@ -442,3 +443,99 @@ def test_a_question_about_memory_is_told() -> None:
         program = jit_amp.export(AsItLies(), (torch.randn(2, 3, 4),)).module()
     x = torch.randn(3, 3, 5)
     assert_same(program(x), AsItLies()(x), "result")
+
+
+class Tail(nn.Module):
+    def forward(self, x: Tensor):
+        y = x[:, 2:]
+        z = x + 1 if y.size(1) == 0 else x - 1
+        return z, y.sum(1) / y.size(1), x.new_zeros(x.size(0), y.size(1) + 2), x[:, -2:].size(1)
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize("shapes", [None, {"x": {0: Dim.AUTO, 1: Dim.DYNAMIC}}])
+def test_a_slice_beyond_the_end_is_not_taken_for_a_whole_one(rows: int, shapes: object) -> None:
+    program = jit_amp.export(Tail(), (torch.randn(rows, 6),), dynamic_shapes=shapes).module()
+    taken = []
+    for size in (1, 2, 3, 6, 9):
+        x = torch.randn(rows, size)
+        try:
+            made = program(x)
+        except AssertionError as error:
+            assert "Guard" in str(error)
+        else:
+            assert_same(made, Tail()(x), str(size))
+            taken.append(size)
+    assert {6, 9} <= set(taken)
+
+
+class OnlySqueezed(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.squeeze(0) * 2
+
+
+def test_a_dimension_that_nobody_asks_for_may_be_dropped() -> None:
+    program = jit_amp.export(OnlySqueezed(), (torch.randn(2, 3),)).module()
+    for size in ((2, 3), (1, 3), (5, 1)):
+        x = torch.randn(size)
+        assert_same(program(x), OnlySqueezed()(x), str(size))
+
+
+class EmptyOrNot(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sum() * 0 + 7 if x.size(0) == 0 else x.sum() + 1
+
+
+def test_a_size_of_zero_in_the_example_is_fixed() -> None:
+    program = jit_amp.export(EmptyOrNot(), (torch.zeros(0, 3),)).module()
+    assert_same(program(torch.zeros(0, 3)), torch.tensor(7.0), "empty")
+    with pytest.raises(AssertionError, match="Guard"):
+        program(torch.zeros(2, 3))
+
+
+@pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning")
+def test_a_decomposed_program_takes_a_batch_of_one() -> None:
+    for rows in (1, 2):
+        model = Shrinking().eval()
+        program = jit_amp.export(model, (torch.randn(rows, 3, 64, 64),)).run_decompositions()
+        with torch.no_grad():
+            for size in (1, 2, 3):
+                x = torch.randn(size, 3, 64, 64)
+                torch.testing.assert_close(program.module()(x), model(x), rtol=1e-2, atol=1e-2)
+
+
+class Raises(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        raise ValueError("never")
+        return x
+
+
+def test_pytorchs_symbols_are_as_before() -> None:
+    before = SymNode.has_hint
+    jit_amp.export(OnlySqueezed(), (torch.randn(2, 3),))
+    with pytest.raises(RuntimeError):
+        jit_amp.export(Raises(), (torch.randn(2, 3),))
+    assert SymNode.has_hint is before
+
+
+class Found(nn.Module):
+    def __init__(self, asks: bool) -> None:
+        super().__init__()
+        self.asks = asks
+
+    def forward(self, x: Tensor):
+        found = torch.nonzero(x).squeeze()
+        return found * 2, found.dim() if self.asks else 0
+
+
+def test_a_dimension_that_values_may_drop_is_checked_if_asked_for() -> None:
+    many, one = torch.tensor([0.0, 1.0, 2.0]), torch.tensor([0.0, 1.0, 0.0])
+    for asks in (False, True):
+        model = Found(asks)
+        program = jit_amp.export(model, (many,)).module()
+        assert_same(program(many), model(many), "many")
+        if asks:
+            with pytest.raises(RuntimeError, match="Runtime assertion failed"):
+                program(one)
+        else:
+            assert_same(program(one), model(one), "one")
