@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.export import Dim
 from torch.utils import _pytree as pytree
 
-from jit_amp._larger_hints import put_larger_hints
+from jit_amp._larger_hints import is_for_larger_alone, put_larger_hints
 from jit_amp._oblivious import without_looking
 from jit_amp._tracer import Traced, Tracer, may_be_of_sizes
 
@@ -104,7 +104,12 @@ def _oblivious(trace: Tracer, shapes: Any, is_bounded: bool) -> Traced | None:
     """
     try:
         with without_looking():
-            return trace(shapes, is_bounded)
+            traced = trace(shapes, is_bounded)
+            if traced.asks or not is_for_larger_alone(traced.program):
+                return traced
+            # An operator asks whether an argument's size is 1, and torch.export alone answers that
+            # without a guard.
+            return replace(trace, are_large=True)(shapes, is_bounded)
     except Exception as error:
         if not may_be_of_sizes(error):
             raise

@@ -58,7 +58,7 @@ from jit_amp._whole_blocks import WholeBlocks
 
 # Of a size's expression, where sizes may be fixed instead. PyTorch takes minutes to reason about
 # products of sizes that were divided often, such as the number of windows in a Swin Transformer.
-LONGEST = 500  # parts
+LONGEST = 150  # parts
 DIVISIONS = 4  # in a product
 MAX_STEPS = 200_000  # of a loop whose end depends on what is known when exporting
 MAX_TURNS = 1_000  # of a loop that may have ended before, where each turn is a branch
@@ -91,7 +91,8 @@ class Interpreter:
     of attributes, by path, that the program finds in place of the module's.
 
     Attributes:
-        asks_small: the program has compared sizes, and for a size of 0 or 1 the answer is another.
+        asks: the program has compared sizes, and for a size of 0 or 1 the answer is another: as
+            depends_on_small_sizes has it.
         asks_layout: the program has asked how a tensor lies in memory.
         records_gradients: the program has asked whether gradients are recorded, they were, and
             something depends on that.
@@ -109,7 +110,7 @@ class Interpreter:
     ) -> None:
         self.graph, self.holder, self.is_bounded = graph, holder, is_bounded
         self.found = found or {}
-        self.asks_small = False
+        self.asks = 0
         self.records_gradients = False
         self.asks_layout = False
         self.decided = decided or Decided()
@@ -216,14 +217,14 @@ class Interpreter:
         self, plain: Callable[..., Any], compare: Callable[[Any, Any], bool]
     ) -> Callable[..., Any]:
         def run(frame: Frame, a: Any, b: Any) -> Any:
-            self.asks_small |= depends_on_small_sizes(compare, a, b)
+            self.asks = max(self.asks, depends_on_small_sizes(compare, a, b))
             return plain(frame, a, b)
 
         return run
 
     def _question(self, plain: Callable[..., Any], kind: str) -> Callable[..., Any]:
         def run(frame: Frame, *operands: Any) -> Any:
-            self.asks_small |= asks_of_small_sizes(kind, operands)
+            self.asks = max(self.asks, asks_of_small_sizes(kind, operands))
             return plain(frame, *operands)
 
         return run
@@ -268,7 +269,7 @@ class Interpreter:
             if self.parted or step.writes:
                 self.parted.watch(operands, [operands[i] for i in step.written])
             try:
-                self.asks_small |= self.ranks.asks(step, operands)
+                self.asks = max(self.asks, self.ranks.asks(step, operands))
                 made = self._of_its_own(step, step.run(frame, *operands))
                 self.trail.add(step.number, made)
                 self.ranks.watch(step, operands, made)
@@ -516,7 +517,7 @@ class Interpreter:
 
         def run(_: Frame, x: Any) -> Any:
             if not isinstance(x, Tensor):
-                self.asks_small |= depends_on_small_sizes(operator.ne, x, 0)
+                self.asks = max(self.asks, depends_on_small_sizes(operator.ne, x, 0))
                 return plain(x)
             if known := self.known.numbers.get(id(x)):
                 return bool(known[1])

@@ -21,7 +21,7 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from jit_amp._parts import parts_of
-from jit_amp._small_sizes import example_sizes
+from jit_amp._small_sizes import example_sizes, refuses_one
 
 _TRIED = range(2, 65)
 
@@ -69,12 +69,7 @@ def is_for_larger_alone(exported: ExportedProgram) -> bool:
     if one is None:
         return False
 
-    def takes(guard: Any, size: int) -> bool:
-        [symbol] = guard.free_symbols
-        return bool(guard.xreplace({symbol: sympy.Integer(size)}) == sympy.true)
-
-    of_one = (x.expr for x in one.node.shape_env.guards if len(x.expr.free_symbols) == 1)
-    return any(not takes(x, 1) and all(takes(x, size) for size in _TRIED) for x in of_one)
+    return any(refuses_one(guard.expr) for guard in one.node.shape_env.guards)
 
 
 def _symbolic(exported: ExportedProgram) -> Iterator[SymInt | SymFloat | SymBool]:

@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 from jit_amp._graph_steps import Step
 from jit_amp._graph_values import TooLong
 from jit_amp._meanings import for_real
-from jit_amp._small_sizes import hint
+from jit_amp._small_sizes import GUARDED, UNSEEN, hint
 
 _ASKS = frozenset(f"aten::{name}" for name in ("dim", "is_same_size", "len", "size", "stride"))
 _SOME = 3  # a size that only a run tells
@@ -31,15 +31,15 @@ class Ranks:
     def __init__(self) -> None:
         self._sizes: dict[int, tuple[Tensor, list[SymInt]]] = {}  # by id
 
-    def asks(self, step: Step, operands: list[Any]) -> bool:
+    def asks(self, step: Step, operands: list[Any]) -> int:
         """Guards that the sizes are not 1, or checks it where only a run tells, if a step that is
         about to run asks.
 
         Returns:
-            Whether one is not guarded, as torch.export takes it for larger.
+            0 if it does not ask, else as depends_on_small_sizes has it.
         """
         if not self._sizes or step.node.kind() not in _ASKS:
-            return False
+            return 0
         found = [size != 1 for size in self._sizes_of(operands)]
         is_taken = any(map(statically_known_true, found))
         for each in found:
@@ -47,7 +47,7 @@ class Ranks:
                 torch._check(each)
             else:
                 bool(each)
-        return is_taken
+        return UNSEEN if is_taken else GUARDED if found else 0
 
     def watch(self, step: Step, operands: list[Any], made: Any) -> None:
         """A step has run.

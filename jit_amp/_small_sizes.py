@@ -45,25 +45,26 @@ QUESTIONS = _NUMBERS | {"aten::is_same_size", "aten::sort", "aten::sorted"}
 _MOST = 4  # sizes in a comparison that are varied together
 
 
-def depends_on_small_sizes(compare: Callable[[Any, Any], bool], a: Any, b: Any) -> bool:
-    """Whether the comparison's answer changes if sizes in it are 0 or 1 instead, and torch.export
-    does not see that, as it takes them for larger. Otherwise it guards the answer.
+GUARDED, UNSEEN = 1, 2  # by torch.export
+
+
+def depends_on_small_sizes(compare: Callable[[Any, Any], bool], a: Any, b: Any) -> int:
+    """Whether the comparison's answer changes if sizes in it are 0 or 1 instead, and is the same
+    for all from 2 on: 0 if not, else GUARDED, or UNSEEN if torch.export takes the sizes for larger
+    and does not guard the answer.
 
     Args:
         compare: one of COMPARISONS.
         a, b: numbers, or lists of them; others depend on nothing.
     """
     if isinstance(a, list) and not isinstance(b, list):  # whether it is in the list
-        return any(depends_on_small_sizes(operator.eq, x, b) for x in a)
+        return max((depends_on_small_sizes(operator.eq, x, b) for x in a), default=0)
     if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
-        return any(depends_on_small_sizes(operator.eq, x, y) for x, y in zip(a, b, strict=True))
+        pairs = zip(a, b, strict=True)
+        return max((depends_on_small_sizes(operator.eq, x, y) for x, y in pairs), default=0)
     symbolic = [x for x in (a, b) if isinstance(x, (SymInt, SymFloat))]
     if not symbolic or not all(isinstance(x, (SymInt, SymFloat, int, float)) for x in (a, b)):
-        return False
-    answered = compare(a, b)
-    otherwise = sym_not(answered)  # type: ignore[no-untyped-call]
-    if not (statically_known_true(answered) or statically_known_true(otherwise)):
-        return False
+        return 0
     sizes = example_sizes(symbolic[0])
     expressions = [_expression(x) for x in (a, b)]
     symbols = sorted(set().union(*(each.free_symbols for each in expressions)), key=str)
@@ -82,12 +83,15 @@ def depends_on_small_sizes(compare: Callable[[Any, Any], bool], a: Any, b: Any) 
     for values in itertools.product(small, repeat=len(steady[:_MOST])):
         given = {s: x for s, x in zip(steady, values, strict=False) if x is not None}
         if given and answer(given) is not now:
-            return True
-    return False
+            answered = compare(a, b)
+            otherwise = sym_not(answered)  # type: ignore[no-untyped-call]
+            is_unseen = statically_known_true(answered) or statically_known_true(otherwise)
+            return UNSEEN if is_unseen else GUARDED
+    return 0
 
 
-def asks_of_small_sizes(kind: str, operands: Iterable[Any]) -> bool:
-    """Whether an operator asks of sizes what is otherwise for 0 or 1.
+def asks_of_small_sizes(kind: str, operands: Iterable[Any]) -> int:
+    """Whether an operator asks of sizes what is otherwise for 0 or 1, as depends_on_small_sizes.
 
     Args:
         kind: one of QUESTIONS.
@@ -99,9 +103,10 @@ def asks_of_small_sizes(kind: str, operands: Iterable[Any]) -> bool:
         return depends_on_small_sizes(operator.eq, x, y)
     if kind in ("aten::sort", "aten::sorted") and isinstance(given[0], list):
         pairs = itertools.permutations(given[0], 2)
-        return any(depends_on_small_sizes(operator.lt, x, y) for x, y in pairs)
+        return max((depends_on_small_sizes(operator.lt, x, y) for x, y in pairs), default=0)
     values = [(x, hint(x)) for x in given if isinstance(x, (SymInt, SymFloat))]
-    return any(depends_on_small_sizes(operator.eq, x, y) for x, y in values if y is not None)
+    asked = (depends_on_small_sizes(operator.eq, x, y) for x, y in values if y is not None)
+    return max(asked, default=0)
 
 
 def example_sizes(of: Any) -> Any:
@@ -115,6 +120,18 @@ def example_sizes(of: Any) -> Any:
     return getattr(known, name)
 
 
+def refuses_one(guard: Any) -> bool:
+    """Whether an expression that torch.export guards is for sizes from 2 on."""
+    if len(guard.free_symbols) != 1:
+        return False
+    [symbol] = guard.free_symbols
+
+    def takes(size: int) -> bool:
+        return bool(guard.xreplace({symbol: sympy.Integer(size)}) == sympy.true)
+
+    return not takes(1) and all(map(takes, _LARGER))
+
+
 def know_as_large(given: Iterable[Any]) -> None:
     """Tells torch.export that free sizes are at least two, where they are in the example. It does
     not guard that.
@@ -125,7 +142,9 @@ def know_as_large(given: Iterable[Any]) -> None:
     for size in itertools.chain(*(x.shape for x in given if isinstance(x, Tensor))):
         node: Any = getattr(size, "node", None)  # of a SymInt
         if node is not None and node.expr.is_Symbol and node.hint >= 2:
-            node.shape_env.constrain_symbol_range(node.expr, 2, int_oo)
+            env = node.shape_env
+            env.constrain_symbol_range(node.expr, 2, int_oo)
+            env.guards[:] = [guard for guard in env.guards if not refuses_one(guard.expr)]
 
 
 def told(x: Any) -> Any:

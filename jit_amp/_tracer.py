@@ -23,7 +23,7 @@ from jit_amp._interpreter import Decided, Interpreter
 from jit_amp._oblivious import is_oblivious
 from jit_amp._one_way import OneWay
 from jit_amp._same_program import is_same_program
-from jit_amp._small_sizes import know_as_large
+from jit_amp._small_sizes import UNSEEN, know_as_large
 from jit_amp._solving import solve_as_far_as_possible
 
 
@@ -33,7 +33,9 @@ class Traced:
 
     program: ExportedProgram
     asks_small: bool
-    """Whether it asks if a size is 0 or 1."""
+    """Whether it asks if a size is 0 or 1, and torch.export does not guard the answer."""
+    asks: bool
+    """Whether it asks that, guarded or not."""
     records_gradients: bool
     """Whether it asks if gradients are recorded, and they are."""
     asks_layout: bool
@@ -87,7 +89,8 @@ class Tracer:
                 interpreter.attributes.refuse_left()
         return Traced(
             made,
-            asks_small=interpreter.asks_small,
+            asks_small=interpreter.asks == UNSEEN,
+            asks=bool(interpreter.asks),
             records_gradients=interpreter.records_gradients,
             asks_layout=interpreter.asks_layout,
             one_way=list(decisions.one_way.values()),

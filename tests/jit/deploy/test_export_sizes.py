@@ -545,3 +545,17 @@ def test_a_dimension_that_values_may_drop_is_checked_if_asked_for() -> None:
                 program(one)
         else:
             assert_same(program(one), model(one), "one")
+
+
+class Pooled(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            x = torch.matmul(x, x.mT).permute(0, 3, 1, 2)
+        return torch.nn.functional.adaptive_avg_pool2d(x, 1).flatten(1)
+
+
+def test_a_question_of_an_operators_about_the_batch_refuses_no_batch_of_one() -> None:
+    program = jit_amp.export(Pooled(), (torch.randn(2, 3, 8, 8),), dynamic_shapes=({0: Dim.AUTO},))
+    for size in (1, 2, 5):
+        x = torch.randn(size, 3, 8, 8)
+        assert_same(program.module()(x), Pooled()(x), str(size))
