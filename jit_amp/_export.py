@@ -23,7 +23,7 @@ from jit_amp._larger_hints import is_for_larger_alone, put_larger_hints
 from jit_amp._oblivious import without_looking
 from jit_amp._savable import make_savable
 from jit_amp._script import _scripted
-from jit_amp._tracer import Traced, Tracer, default_of, signature_of
+from jit_amp._tracer import Traced, Tracer, default_of, has_size, signature_of
 
 
 @_kept.onednn()
@@ -108,12 +108,7 @@ def export(
             warnings.warn(f"jit_amp.export: {note}", stacklevel=3)  # past the decorator
         if strict:
             is_oblivious = traced.is_oblivious and (
-                any(
-                    1 in x.shape
-                    for x in pytree.tree_leaves(traced.example)
-                    if isinstance(x, Tensor)
-                )
-                or is_for_larger_alone(exported)
+                has_size(1, traced.example) or is_for_larger_alone(exported)
             )
             with without_looking() if is_oblivious else nullcontext():
                 exported = torch.export.export(

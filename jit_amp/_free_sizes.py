@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +10,11 @@ from torch import Tensor
 from torch.export import Dim
 from torch.utils import _pytree as pytree
 
+from jit_amp._kept import silent
 from jit_amp._larger_hints import is_for_larger_alone, put_larger_hints
 from jit_amp._oblivious import without_looking
-from jit_amp._tracer import Traced, Tracer, may_be_of_sizes
+from jit_amp._small_sizes import UNSEEN
+from jit_amp._tracer import Traced, Tracer, has_size, may_be_of_sizes
 
 
 def freest(trace: Tracer, arguments: dict[str, Any]) -> tuple[Traced, Any]:
@@ -60,7 +60,7 @@ def as_told(trace: Tracer, shapes: Any) -> Traced:
     Args:
         shapes: ``dynamic_shapes`` of torch.export.export.
     """
-    traced = None if trace.has_empty() else _oblivious(trace, shapes, False)
+    traced = None if has_size(0, (trace.args, trace.kwargs)) else _oblivious(trace, shapes, False)
     if traced is None:
         return _as_pytorch_does(trace, shapes, False)
     put_larger_hints(traced.program)
@@ -73,7 +73,7 @@ def _with_small_sizes(trace: Tracer, shapes: Any) -> Traced:
     if traced is None:
         traced = _as_pytorch_does(trace, shapes, True)
         ones = trace.ones()
-        if not ones or traced.asks_small:
+        if not ones or traced.asks == UNSEEN:
             return traced
         choices = [ones]
         is_told = True
@@ -117,8 +117,9 @@ def _oblivious(trace: Tracer, shapes: Any, is_bounded: bool) -> Traced | None:
 
 
 def _as_pytorch_does(trace: Tracer, shapes: Any, is_bounded: bool) -> Traced:
+    """With the example's sizes looked at, and a note where the program asks for others."""
     traced = trace(shapes, is_bounded)
-    if traced.asks_small:
+    if traced.asks == UNSEEN:
         traced.notes.append(_SMALL)
     return traced
 
@@ -135,29 +136,19 @@ def _by_a_larger_example(
         traced: the program with guards.
     """
     try:
-        with _silent(), without_looking():
+        # An attempt may fail, and PyTorch logs shapes that do not fit.
+        with silent("torch._subclasses.fake_tensor"), without_looking():
             larger = replace(trace.with_twos(ones), are_large=True)(shapes, True)
     except MemoryError:
         raise
     except Exception:  # of any class: by the program too, which may be for ones alone
         return None
-    if larger.asks_small or larger.trail != traced.trail:
+    if larger.asks == UNSEEN or larger.trail != traced.trail:
         return None
     if not trace.gives_the_same(traced.program, larger.program):
         return None
     larger.program.example_inputs = trace.args, trace.kwargs
     return larger
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Without what PyTorch logs about shapes that do not fit: an attempt may fail."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    before, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = before
 
 
 _ONES = (

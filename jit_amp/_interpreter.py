@@ -49,8 +49,10 @@ from jit_amp._ranks import Ranks
 from jit_amp._small_sizes import (
     COMPARISONS,
     QUESTIONS,
+    UNSEEN,
     asks_of_small_sizes,
     depends_on_small_sizes,
+    env_of,
     told,
 )
 from jit_amp._trail import Trail
@@ -133,12 +135,15 @@ class Interpreter:
         self.trail = Trail()
         self.parted = Parted(lasting, self.refuse)
         self.whole = WholeBlocks(self)
+        self._guards: list[Any] = []
         self._remainders: dict[Any, tuple[Any, int]] = {}
         self.own: dict[Any, Own] = {}
 
     def __call__(self, arguments: Sequence[Any]) -> Any:
         self._begin(pytree.tree_leaves(arguments))
         self.holder.begin()
+        env = env_of(arguments)
+        self._guards = [] if env is None else env.guards  # the list itself, which grows
         values = [Submodule("")] if self.holder.module is not None else []
         frame: Frame = dict(zip(self.code.parameters, [*values, *arguments], strict=True))
         results = self.run(self.code, frame)
@@ -270,9 +275,13 @@ class Interpreter:
                 self.parted.watch(operands, [operands[i] for i in step.written])
             try:
                 self.asks = max(self.asks, self.ranks.asks(step, operands))
+                known = len(self._guards)
                 made = self._of_its_own(step, step.run(frame, *operands))
                 self.trail.add(step.number, made)
                 self.ranks.watch(step, operands, made)
+                if guards := self._guards[known:]:
+                    matters = self.ranks.matter(step, operands, made, guards)
+                    self.asks = UNSEEN if matters else self.asks
                 self.known.learn(step, operands, made)
                 self.attributes.watch(step, operands, made)
                 if self.is_bounded and isinstance(made, (SymInt, Tensor, list)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import random
 import sys
 from collections.abc import Iterator
@@ -53,6 +54,17 @@ def modes() -> Iterator[None]:
         for device, (enabled, dtype) in zip(devices, autocasts, strict=True):
             torch.set_autocast_enabled(device, enabled)
             torch.set_autocast_dtype(device, dtype)
+
+
+@contextlib.contextmanager
+def silent(name: str) -> Iterator[None]:
+    """Without what the logger of that name tells."""
+    logger = logging.getLogger(name)
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def _nesting() -> int:

@@ -37,8 +37,9 @@ def put_larger_hints(exported: ExportedProgram) -> dict[Any, bool]:
     symbolic = list(_symbolic(exported))
     if not symbolic:
         return {}
-    sizes = example_sizes(symbolic[0])
-    guards = [guard.expr for guard in symbolic[0].node.shape_env.guards]
+    env = symbolic[0].node.shape_env
+    sizes = example_sizes(env)
+    guards = [guard.expr for guard in env.guards]
     small = [symbol for symbol, size in sizes.items() if size in (0, 1)]
     kept: dict[Any, bool] = {}
     for symbol in small:
@@ -59,7 +60,7 @@ def put_larger_hints(exported: ExportedProgram) -> dict[Any, bool]:
     for symbol, bounds in exported.range_constraints.items():
         if sizes.get(symbol, 0) >= 2:
             exported.range_constraints[symbol] = bounds & ValueRanges(2, int_oo)
-            symbolic[0].node.shape_env.constrain_symbol_range(symbol, 2, int_oo)
+            env.constrain_symbol_range(symbol, 2, int_oo)
     return kept
 
 

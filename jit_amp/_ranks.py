@@ -1,14 +1,14 @@
-"""Where a size of 1 gives an operator's result fewer dimensions than other sizes, as ``squeeze``
-does.
+"""Where a size of 0 or 1 gives an operator's result another shape than torch.export knows.
 
-torch.export traces such an operator for the example, and need not look at the size. The exported
-program calls the same operator, so that the result has the dimensions of the call; but what the
-program has asked of it, or of what was computed from it, was answered for the example.
+``squeeze`` drops a dimension: torch.export traces it for the example, and need not look at the
+size. The exported program calls the same operator, so that the result has the dimensions of the
+call; but what the program has asked of it, or of what was computed from it, was answered for the
+example. Of other operators' questions, the shape of the result tells whether the answer matters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 from jit_amp._graph_steps import Step
 from jit_amp._graph_values import TooLong
 from jit_amp._meanings import for_real
-from jit_amp._small_sizes import GUARDED, UNSEEN, hint
+from jit_amp._small_sizes import GUARDED, UNSEEN, hint, refuses_one
 
 _ASKS = frozenset(f"aten::{name}" for name in ("dim", "is_same_size", "len", "size", "stride"))
 _SOME = 3  # a size that only a run tells
@@ -64,6 +64,22 @@ class Ranks:
         if sizes:
             self._sizes.update((id(x), (x, sizes)) for x in results)
 
+    @staticmethod
+    def matter(step: Step, operands: list[Any], made: Any, guards: Iterable[Any]) -> bool:
+        """Whether the guards of a step that has run have to refuse sizes of 0 and 1: the shapes
+        that it has made, as torch.export knows them, would be others."""
+        if not step.node.kind().startswith("aten::"):
+            return False  # the program asks
+        refusing = [guard.expr for guard in guards if refuses_one(guard.expr)]
+        symbols = set().union(*(guard.free_symbols for guard in refusing))
+        results = [x for x in pytree.tree_leaves(made) if isinstance(x, Tensor)]
+        for sizes in ({symbol: small} for symbol in symbols for small in (0, 1)):
+            found = pytree.tree_leaves(_run_for(step, operands, sizes))
+            known = [[hint(size, sizes) for size in x.shape] for x in results]
+            if found and [list(x.shape) for x in found if isinstance(x, Tensor)] != known:
+                return True
+        return False
+
     def _sizes_of(self, operands: Any) -> list[SymInt]:
         held = [self._sizes.get(id(x)) for x in pytree.tree_leaves(operands)]
         return [size for each in held if each for size in each[1]]
@@ -99,10 +115,15 @@ def _memory(x: Tensor) -> int | None:
 def _has_another_rank(
     step: Step, operands: list[Any], made: Tensor, sizes: Mapping[Any, int]
 ) -> bool:
-    """Whether an operator gives another number of dimensions.
+    """Whether an operator gives another number of dimensions than it has made."""
+    found = _run_for(step, operands, sizes)
+    return isinstance(found, Tensor) and found.dim() != made.dim()
+
+
+def _run_for(step: Step, operands: list[Any], sizes: Mapping[Any, int]) -> Any:
+    """What an operator makes, without memory; None where it raises.
 
     Args:
-        made: its result.
         sizes: by expression; others are the example's.
     """
 
@@ -115,7 +136,6 @@ def _has_another_rank(
 
     try:
         with for_real():
-            given = pytree.tree_map(without_symbols, operands)
-            return bool(step.run({}, *given).dim() != made.dim())
+            return step.run({}, *pytree.tree_map(without_symbols, operands))
     except Exception:  # of any class: of values, which these tensors do not have; of other sizes
-        return False
+        return None

@@ -15,6 +15,7 @@ from typing import Any
 import sympy  # type: ignore[import-untyped]  # torch requires it
 from torch import SymBool, SymFloat, SymInt, Tensor, sym_not
 from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.utils import _pytree as pytree
 from torch.utils._sympy.numbers import int_oo
 
 # A list, and what may be in it, come in this order.
@@ -43,8 +44,6 @@ _NUMBERS = frozenset(
 )  # fmt: skip
 QUESTIONS = _NUMBERS | {"aten::is_same_size", "aten::sort", "aten::sorted"}
 _MOST = 4  # sizes in a comparison that are varied together
-
-
 GUARDED, UNSEEN = 1, 2  # by torch.export
 
 
@@ -65,7 +64,7 @@ def depends_on_small_sizes(compare: Callable[[Any, Any], bool], a: Any, b: Any) 
     symbolic = [x for x in (a, b) if isinstance(x, (SymInt, SymFloat))]
     if not symbolic or not all(isinstance(x, (SymInt, SymFloat, int, float)) for x in (a, b)):
         return 0
-    sizes = example_sizes(symbolic[0])
+    sizes = example_sizes(symbolic[0].node.shape_env)
     expressions = [_expression(x) for x in (a, b)]
     symbols = sorted(set().union(*(each.free_symbols for each in expressions)), key=str)
 
@@ -109,15 +108,25 @@ def asks_of_small_sizes(kind: str, operands: Iterable[Any]) -> int:
     return max(asked, default=0)
 
 
-def example_sizes(of: Any) -> Any:
+def example_sizes(env: Any) -> Any:
     """By symbol, what each free size was in the example, its hint: torch.export's own dictionary.
 
     Args:
-        of: a SymInt, SymFloat or SymBool of the program.
+        env: its ShapeEnv.
     """
-    known: Any = of.node.shape_env
-    name = "backed_var_to_val" if hasattr(known, "backed_var_to_val") else "var_to_val"  # 2.11
-    return getattr(known, name)
+    name = "backed_var_to_val" if hasattr(env, "backed_var_to_val") else "var_to_val"  # 2.11
+    return getattr(env, name)
+
+
+def env_of(given: Any) -> Any:
+    """torch.export's ShapeEnv; None where no size is free.
+
+    Args:
+        given: the arguments that it traces with.
+    """
+    tensors = (x for x in pytree.tree_leaves(given) if isinstance(x, Tensor))
+    sizes: Iterable[Any] = itertools.chain(*(x.shape for x in tensors))
+    return next((size.node.shape_env for size in sizes if isinstance(size, SymInt)), None)
 
 
 def refuses_one(guard: Any) -> bool:
@@ -132,19 +141,20 @@ def refuses_one(guard: Any) -> bool:
     return not takes(1) and all(map(takes, _LARGER))
 
 
-def know_as_large(given: Iterable[Any]) -> None:
+def know_as_large(given: Any) -> None:
     """Tells torch.export that free sizes are at least two, where they are in the example. It does
     not guard that.
 
     Args:
         given: the arguments that it traces with.
     """
-    for size in itertools.chain(*(x.shape for x in given if isinstance(x, Tensor))):
-        node: Any = getattr(size, "node", None)  # of a SymInt
-        if node is not None and node.expr.is_Symbol and node.hint >= 2:
-            env = node.shape_env
-            env.constrain_symbol_range(node.expr, 2, int_oo)
-            env.guards[:] = [guard for guard in env.guards if not refuses_one(guard.expr)]
+    env = env_of(given)
+    if env is None:
+        return
+    for symbol, size in example_sizes(env).items():
+        if size >= 2:
+            env.constrain_symbol_range(symbol, 2, int_oo)
+    env.guards[:] = [guard for guard in env.guards if not refuses_one(guard.expr)]
 
 
 def told(x: Any) -> Any:
@@ -157,11 +167,15 @@ def hint(x: Any, instead: Mapping[Any, int] = MappingProxyType({})) -> Any:
     """What it was in the example; None where only a run tells.
 
     Args:
-        instead: by expression, what else it is.
+        instead: by expression, what else that is.
     """
     if not isinstance(x, (SymInt, SymFloat, SymBool)):
         return x
-    return instead.get(x.node.expr, x.node._hint)
+    if not instead:
+        return x.node._hint
+    sizes = {**example_sizes(x.node.shape_env), **instead}
+    value = sympy.sympify(x.node.expr.xreplace(sizes))
+    return None if value.free_symbols else x.node.pytype(value)
 
 
 def _expression(x: Any) -> Any:

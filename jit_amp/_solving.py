@@ -8,22 +8,20 @@ guards are part of the program all the same.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from torch import SymInt, Tensor
+from jit_amp._kept import silent
+from jit_amp._small_sizes import env_of
 
 
-def solve_as_far_as_possible(given: Iterable[Any]) -> None:
+def solve_as_far_as_possible(given: Any) -> None:
     """Tells the torch.export that is going on. Its objects alone are changed, and once.
 
     Args:
         given: the arguments that it traces with; those with free sizes know their ShapeEnv.
     """
-    sizes: list[Any] = [size for x in given if isinstance(x, Tensor) for size in x.shape]
-    env: Any = next((size.node.shape_env for size in sizes if isinstance(size, SymInt)), None)
+    env = env_of(given)
     if env is None or "produce_guards" in vars(env):
         return
     produce = env.produce_guards
@@ -44,12 +42,8 @@ def _suppress(constraints: Any) -> None:
 
     def solve() -> None:
         del constraints.solve
-        logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
-        before, logger.disabled = logger.disabled, True  # it tells of each at length
-        try:
-            with suppress(NotImplementedError):
-                whole()
-        finally:
-            logger.disabled = before
+        # It tells of each at length.
+        with silent("torch.fx.experimental.symbolic_shapes"), suppress(NotImplementedError):
+            whole()
 
     constraints.solve = solve

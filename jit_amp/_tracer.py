@@ -23,7 +23,7 @@ from jit_amp._interpreter import Decided, Interpreter
 from jit_amp._oblivious import is_oblivious
 from jit_amp._one_way import OneWay
 from jit_amp._same_program import is_same_program
-from jit_amp._small_sizes import UNSEEN, know_as_large
+from jit_amp._small_sizes import know_as_large
 from jit_amp._solving import solve_as_far_as_possible
 
 
@@ -32,10 +32,8 @@ class Traced:
     """A program that torch.export has made, and what was seen on the way."""
 
     program: ExportedProgram
-    asks_small: bool
-    """Whether it asks if a size is 0 or 1, and torch.export does not guard the answer."""
-    asks: bool
-    """Whether it asks that, guarded or not."""
+    asks: int
+    """Whether it asks if a size is 0 or 1: 0, GUARDED or UNSEEN, as _small_sizes has it."""
     records_gradients: bool
     """Whether it asks if gradients are recorded, and they are."""
     asks_layout: bool
@@ -89,8 +87,7 @@ class Tracer:
                 interpreter.attributes.refuse_left()
         return Traced(
             made,
-            asks_small=interpreter.asks == UNSEEN,
-            asks=bool(interpreter.asks),
+            asks=interpreter.asks,
             records_gradients=interpreter.records_gradients,
             asks_layout=interpreter.asks_layout,
             one_way=list(decisions.one_way.values()),
@@ -158,11 +155,6 @@ class Tracer:
             held |= {name: x.detach().clone() for name, x in run.named_parameters()}
             return torch.func.functional_call(run, held, given, named), held, given, named
 
-    def has_empty(self) -> bool:
-        """Whether a size of the example is 0."""
-        leaves = pytree.tree_leaves((self.args, self.kwargs))
-        return any(0 in x.shape for x in leaves if isinstance(x, Tensor))
-
     def ones(self, program: ExportedProgram | None = None) -> dict[tuple[int, int], Any]:
         """The example's sizes of 1, by argument and dimension.
 
@@ -226,6 +218,11 @@ class _Decisions:
         return True
 
 
+def has_size(size: int, given: Any) -> bool:
+    """Whether a tensor in there has it."""
+    return any(size in x.shape for x in pytree.tree_leaves(given) if isinstance(x, Tensor))
+
+
 def may_be_of_sizes(error: Exception) -> bool:
     """Whether it may go otherwise where sizes are numbers."""
     if isinstance(error, _C.AutocastError):
@@ -271,11 +268,10 @@ class _Interpreted(nn.Module):
                 _as(formal.type, value)
                 for formal, value in zip(formals, bound.arguments.values(), strict=True)
             ]
-            leaves = pytree.tree_leaves(given)
-            solve_as_far_as_possible(leaves)
+            solve_as_far_as_possible(given)
             made = run(given)
             if tracer.are_large:
-                know_as_large(leaves)
+                know_as_large(given)
             return made
 
         forward.__signature__ = signature  # type: ignore[attr-defined]

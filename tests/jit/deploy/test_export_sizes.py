@@ -559,3 +559,18 @@ def test_a_question_of_an_operators_about_the_batch_refuses_no_batch_of_one() ->
     for size in (1, 2, 5):
         x = torch.randn(size, 3, 8, 8)
         assert_same(program.module()(x), Pooled()(x), str(size))
+
+
+class Chunked(nn.Module):
+    def forward(self, x: Tensor):
+        chunks = x.chunk(2, 1)
+        return chunks[0] * 2, len(chunks)
+
+
+def test_a_question_of_an_operators_whose_answer_its_result_shows_is_guarded() -> None:
+    program = jit_amp.export(Chunked(), (torch.randn(2, 6),)).module()
+    for size in (2, 5, 6):
+        x = torch.randn(3, size)
+        assert_same(program(x), Chunked()(x), str(size))
+    with pytest.raises(AssertionError, match="Guard"):
+        program(torch.randn(3, 1))
