@@ -22,7 +22,7 @@ QUESTIONS: dict[str, tuple[list[str], str]] = {
     ),
     "Does it run on my GPU?": (
         ["docs/faq.md", "devices.md"],
-        r"It has run on two days: .*H100",
+        r"It has run three times: .*H100",
     ),
     "How fast is it beside torch.compile, and who measured?": (
         ["docs/benchmarks.md"],

@@ -148,6 +148,9 @@ const std::vector<Pass>& legalizing() {
       {"fold_legalized", run<fold_legalized>, Phase::legalized, Phase::legalized, Kind::meaning},
       {"optimize_frozen_graph", run_optimize_frozen_graph, Phase::legalized, Phase::legalized,
        Kind::speed},
+      // Of loops over weights, which are unrolled by now.
+      {"remove_list_mutation", run<torch::jit::RemoveListMutation>, Phase::legalized,
+       Phase::legalized, Kind::speed},
       {"share_parts", run<share_parts>, Phase::legalized, Phase::legalized, Kind::speed},
       {"merge_branches", run<merge_branches>, Phase::legalized, Phase::legalized, Kind::speed},
       {"write_activations", run<write_activations>, Phase::legalized, Phase::legalized, Kind::quirk,

@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/graphs.h"
 #include "core/ignored.h"
+#include "passes/freeze/join_weights.h"
 #include "passes/freeze/keep_state.h"
 #include "passes/freeze/own_constants.h"
 #include "passes/quirks/own_callstacks.h"
@@ -246,6 +247,7 @@ Module frozen_by_pytorch(const Module& module, const std::vector<std::string>& p
     graphs.push_back(method.graph());
   }
   own_constants(graphs, module);
+  join_weights(graphs);
   own_callstacks(graphs);
   return own;
 }
@@ -261,6 +263,7 @@ Module freeze(const Module& module, const std::vector<std::string>& preserved_at
     graphs.push_back(context.graph);
   }
   own_constants(graphs, module);
+  join_weights(graphs);
   own_callstacks(graphs);
   return made.frozen;
 }

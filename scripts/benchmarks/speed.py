@@ -418,7 +418,7 @@ def main() -> None:
     wanted = options.form or [""]
     forms = [form for form in known if form == EAGER or any(part in form for part in wanted)]
     if options.device != "cpu":
-        elsewhere = "oneDNN", "server", "AOTInductor"
+        elsewhere = "oneDNN", "AOTInductor"
         forms = [form for form in forms if not any(name in form for name in elsewhere)]
     if options.fuser:
         torch._C._jit_override_can_fuse_on_gpu(options.fuser == "on")

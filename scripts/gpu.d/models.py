@@ -2,7 +2,8 @@
 
 The models are as they are made, with random weights: nothing is fetched. A model that differs from
 eager does so in a form that is told. Compared within rounding are a model of which eager does not
-agree with itself, and frozen ones whose batch norms are folded: these with the model in float32.
+agree with itself, and frozen ones whose batch norms are folded or whose attention is fused: these
+with the model in float32.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ FORMS: dict[str, Callable[[nn.Module, Tensor], Any]] = {
     "traced": lambda net, x: jit_amp.trace(net, (x,), check_trace=False, strict=False),
     "frozen, exact": lambda net, x: jit_amp.freeze(net, optimize_numerics=False),
     "frozen": lambda net, x: jit_amp.freeze(net, example_inputs=(x,)),
+    "for servers": lambda net, x: jit_amp.freeze(net, example_inputs=(x,), target="server"),
 }
+ROUNDED = "frozen", "for servers"
 
 
 def tensors(result: Any) -> list[Tensor]:
@@ -87,7 +90,7 @@ def is_traceable(model: nn.Module, x: Tensor) -> bool:
     return True
 
 
-def check(name: str, library: Any) -> dict[str, str]:
+def check(name: str, library: Any, forms: list[str]) -> dict[str, str]:
     torch.manual_seed(0)
     fetched = {"weights": None}
     if library.__name__.endswith("segmentation"):
@@ -106,7 +109,7 @@ def check(name: str, library: Any) -> dict[str, str]:
             compiles = True
         except Exception:  # with or without autocast
             compiles = False
-        for form, make in FORMS.items():
+        for form in forms:
             if form != "traced" and not compiles:
                 told[form] = "PyTorch does not script it"
                 continue
@@ -114,14 +117,14 @@ def check(name: str, library: Any) -> dict[str, str]:
                 told[form] = "PyTorch does not trace it"
                 continue
             try:
-                run = make(copy.deepcopy(net), x)
+                run = FORMS[form](copy.deepcopy(net), x)
                 results = [run(x) for _ in range(3)]
                 off = max(apart(result, expected) for result in results)
                 ours = apart(results[-1], wide, dtypes=False)
             except Exception as error:
                 told[form] = f"fails: {(str(error).strip().splitlines() or [''])[0][:200]}"
                 continue
-            if form == "frozen" and off < float("inf") and ours <= 1.5 * eagers + 1e-3:
+            if form in ROUNDED and off < float("inf") and ours <= 1.5 * eagers + 1e-3:
                 told[form] = "right"  # folded, and about as far from float32 as eager
             elif off <= (0 if steady else 0.01):
                 told[form] = "right"
@@ -135,7 +138,9 @@ def check(name: str, library: Any) -> dict[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", default="1/1")
-    number, parts = map(int, parser.parse_args().part.split("/"))
+    parser.add_argument("--form", nargs="+", default=[*FORMS], choices=FORMS)
+    given = parser.parse_args()
+    number, parts = map(int, given.part.split("/"))
     torch._C._jit_override_can_fuse_on_gpu(False)  # it rounds less than eager
     every = []
     for path in LIBRARIES:
@@ -143,7 +148,7 @@ def main() -> None:
         every += [(name, library) for name in torchvision.models.list_models(module=library)]
     wrong = 0
     for name, library in every[number - 1 :: parts]:
-        told = check(name, library)
+        told = check(name, library, given.form)
         bad = {form: text for form, text in told.items() if text.startswith(("fails", "differs"))}
         wrong += bool(bad)
         others = {form: text for form, text in told.items() if text != "right"}

@@ -1,6 +1,9 @@
 #include "passes/freeze/own_constants.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <functional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -28,6 +31,46 @@ at::Tensor copy_of(const at::Tensor& tensor) {
   return tensor.as_strided({span}, {1}).clone().as_strided(tensor.sizes(), tensor.strides(), 0);
 }
 
+bool is_container(const c10::IValue& value) {
+  return value.isList() || value.isTuple() || value.isGenericDict();
+}
+
+// The tensors of a constant, also in lists, tuples and dictionaries.
+std::vector<at::Tensor> tensors_of(const Node* node) {
+  std::vector<at::Tensor> found;
+  if (const at::Tensor* tensor = tensor_in(node)) {
+    found.push_back(*tensor);
+  } else if (node->kind() == prim::Constant && is_container(*toIValue(node->output()))) {
+    toIValue(node->output())->visit([&](const c10::IValue& each) {
+      if (each.isTensor() && each.toTensor().defined() && each.toTensor().has_storage()) {
+        found.push_back(each.toTensor());
+      }
+      return !is_container(each);
+    });
+  }
+  return found;
+}
+
+// Gives each tensor of the constant what `own` makes of it.
+void replace_tensors(Node* node, const std::function<at::Tensor(const at::Tensor&)>& own) {
+  if (const at::Tensor* tensor = tensor_in(node)) {
+    node->t_(attr::value, own(*tensor));
+    return;
+  }
+  const c10::IValue value = *toIValue(node->output());
+  c10::IValue::HashIdentityIValueMap known;  // all but the containers is told
+  value.visit([&](const c10::IValue& each) {
+    if (is_container(each)) {
+      return false;
+    }
+    const bool holds =
+        each.isTensor() && each.toTensor().defined() && each.toTensor().has_storage();
+    known.emplace(each, holds ? c10::IValue(own(each.toTensor())) : each);
+    return true;
+  });
+  node->ival_(attr::value, value.deepcopy(known));
+}
+
 }  // namespace
 
 void own_constants(const std::vector<std::shared_ptr<Graph>>& methods, const Module& module) {
@@ -40,36 +83,44 @@ void own_constants(const std::vector<std::shared_ptr<Graph>>& methods, const Mod
     return value.isPtrType() && !seen.insert(value.internalToPointer()).second;
   });
   std::unordered_set<const void*> written;
+  std::unordered_set<const Node*> written_nodes;
+  std::unordered_map<const void*, c10::ScalarType> dtypes;
+  std::vector<Node*> constants;
   for (const auto& graph : methods) {
     for (const Node* node : written_constants(graph)) {
-      if (const at::Tensor* tensor = tensor_in(node)) {
-        written.insert(storage_of(*tensor));
+      written_nodes.insert(node);
+      for (const at::Tensor& tensor : tensors_of(node)) {
+        written.insert(storage_of(tensor));
       }
     }
-  }
-  std::unordered_map<const void*, c10::ScalarType> dtypes;
-  for (const auto& graph : methods) {
-    for (const Node* node : all_nodes(*graph)) {
-      const at::Tensor* tensor = tensor_in(node);
-      if (tensor && dtypes.emplace(storage_of(*tensor), tensor->scalar_type()).first->second !=
-                        tensor->scalar_type()) {
-        shared.insert(storage_of(*tensor));
+    for (Node* node : all_nodes(*graph)) {
+      const auto tensors = tensors_of(node);
+      for (const at::Tensor& tensor : tensors) {
+        if (dtypes.emplace(storage_of(tensor), tensor.scalar_type()).first->second !=
+            tensor.scalar_type()) {
+          shared.insert(storage_of(tensor));
+        }
+      }
+      if (!tensors.empty()) {
+        constants.push_back(node);
       }
     }
   }
   std::unordered_map<const void*, at::Tensor> copies;
-  for (const auto& graph : methods) {
-    for (Node* node : all_nodes(*graph)) {
-      const at::Tensor* held = tensor_in(node);
-      if (!held || !shared.count(storage_of(*held))) {
-        continue;
-      }
-      const at::Tensor tensor = held->detach();
-      at::Tensor& copy = copies[held->unsafeGetTensorImpl()];
-      if (!copy.defined()) {
-        copy = written.count(storage_of(tensor)) ? tensor : copy_of(tensor);
-      }
-      node->t_(attr::value, copy);
+  const auto own = [&](const at::Tensor& held) {
+    if (!shared.count(storage_of(held))) {
+      return held;
+    }
+    at::Tensor& copy = copies[held.unsafeGetTensorImpl()];
+    if (!copy.defined()) {
+      const at::Tensor tensor = held.detach();
+      copy = written.count(storage_of(tensor)) ? tensor : copy_of(tensor);
+    }
+    return copy;
+  };
+  for (Node* node : constants) {
+    if (tensor_in(node) || !written_nodes.count(node)) {
+      replace_tensors(node, own);
     }
   }
 }

@@ -82,7 +82,7 @@ def test_fused(name: str, dtype: str, tmp_path: Path) -> None:
     model = on_gpu(FUSED[name], tmp_path, dtype)
     with torch.no_grad():
         frozen = server(model)
-        given = inputs(70)
+        given = inputs(70, 24)  # of few numbers luck decides
         exact = exact_model(given[0].cpu().double(), given[1].cpu())
         for _ in range(3):
             actual, eager = frozen(*given), model(*given)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+import jit_amp
 from jit_amp import _C
 
 from .ir import TENSOR, parse
@@ -72,3 +73,28 @@ def test_different_dtypes_do_not_share_memory() -> None:
     whole, part = own(Holder(), parse(READING, tensor), parse(READING, tensor.imag))
     assert whole.untyped_storage().data_ptr() != part.untyped_storage().data_ptr()
     assert torch.equal(whole.imag, part)
+
+
+class Lists(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(3, 3)
+        self.pair, self.named = (torch.ones(3), torch.ones(3)), {"a": torch.ones(3)}
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = torch.mm(x, x).sum() + self.pair[0] + self.named["a"]
+        return y + self.lstm(x)[0]
+
+
+def test_tensors_in_lists_are_the_frozen_modules_own() -> None:
+    module, x = Lists().eval(), torch.rand(3, 3)
+    held = [*module.parameters(), *module.pair, *module.named.values()]
+    with torch.no_grad():
+        frozen = jit_amp.freeze(module, optimize_numerics=False)
+        expected = module(x)
+        for tensor in held:
+            tensor.zero_()
+        assert not torch.equal(module(x), expected)
+        for _ in range(3):
+            assert torch.equal(frozen(x), expected)
