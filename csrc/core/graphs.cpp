@@ -81,6 +81,25 @@ const at::Tensor* tensor_in(const Node* node) {
   return holds && node->t(attr::value).has_storage() ? &node->t(attr::value) : nullptr;
 }
 
+bool is_container(const c10::IValue& value) {
+  return value.isList() || value.isTuple() || value.isGenericDict();
+}
+
+std::vector<at::Tensor> tensors_in(const Node* node) {
+  std::vector<at::Tensor> found;
+  const auto value = node->kind() == prim::Constant ? toIValue(node->output()) : std::nullopt;
+  if (!value) {
+    return found;
+  }
+  value->visit([&](const c10::IValue& each) {
+    if (each.isTensor() && each.toTensor().defined() && each.toTensor().has_storage()) {
+      found.push_back(each.toTensor());
+    }
+    return !is_container(each);
+  });
+  return found;
+}
+
 SourceRange as_written(const SourceRange& range) {
   return range.findSourceRangeThatGenerated().value_or(range);
 }

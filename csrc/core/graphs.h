@@ -30,6 +30,10 @@ bool contains(torch::jit::Graph& graph, c10::Symbol kind);
 // The tensor that a constant holds; null for other nodes, and for a tensor without memory.
 const at::Tensor* tensor_in(const torch::jit::Node* node);
 
+// The tensors with memory that a constant holds, also in lists, tuples and dictionaries.
+std::vector<at::Tensor> tensors_in(const torch::jit::Node* node);
+bool is_container(const c10::IValue& value);
+
 // A place as its author knows it: of a module that was loaded, that of the source it was made of.
 torch::jit::SourceRange as_written(const torch::jit::SourceRange& range);
 

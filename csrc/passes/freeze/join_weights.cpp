@@ -66,7 +66,7 @@ bool are_alike(const std::vector<at::Tensor>& weights) {
 }
 
 // The weights as views of one tensor; as they are where cuDNN would not take them.
-std::vector<at::Tensor> joined(const Node* network, std::vector<at::Tensor> weights) {
+std::vector<at::Tensor> joined(const Node* network, const std::vector<at::Tensor>& weights) {
   const auto has_biases = known<bool>(network, "has_biases");
   const auto layers = known<int64_t>(network, "num_layers");
   const auto both_ways = known<bool>(network, "bidirectional");
@@ -74,23 +74,32 @@ std::vector<at::Tensor> joined(const Node* network, std::vector<at::Tensor> weig
       !at::cudnn_is_acceptable(weights[0])) {
     return weights;
   }
+  const int64_t networks = *layers * (*both_ways ? 2 : 1);
+  if (networks < 1 || weights[0].dim() != 2 || weights[1].dim() != 2 || weights[1].numel() == 0) {
+    return weights;
+  }
   // Of each layer and direction: weights for the input and for the state, and their biases; last,
   // an LSTM's projection.
-  const int64_t parts = static_cast<int64_t>(weights.size()) / (*layers * (*both_ways ? 2 : 1));
+  const int64_t parts = static_cast<int64_t>(weights.size()) / networks;
   const bool is_projected = parts == (*has_biases ? 5 : 3);
   const int64_t rows = weights[1].size(0);
   const int64_t state = weights[1].size(1);
   const int64_t gates = is_projected ? 4 : rows / state;
   // PyTorch's numbers (torch/backends/cudnn/rnn.py); an RNN has 0 or 1, and the same layout.
   const int64_t mode = gates == 4 ? 2 : gates == 3 ? 3 : 1;
-  for (at::Tensor& weight : weights) {
-    weight = weight.detach();  // it is told where its memory is from now on
+  std::vector<at::Tensor> views;
+  for (const at::Tensor& weight : weights) {
+    views.push_back(weight.detach());  // it is told where its memory is from now on
   }
   const at::NoGradGuard no_grad;
-  at::_cudnn_rnn_flatten_weight(weights, parts, weights[0].size(1), mode, rows / gates,
-                                is_projected ? state : 0, *layers, /*batch_first=*/false,
-                                *both_ways);
-  return weights;
+  try {
+    at::_cudnn_rnn_flatten_weight(views, parts, weights[0].size(1), mode, rows / gates,
+                                  is_projected ? state : 0, *layers, /*batch_first=*/false,
+                                  *both_ways);
+  } catch (const c10::Error&) {  // of other sizes than a network has: it fails where it is called
+    return weights;
+  }
+  return views;
 }
 
 }  // namespace
@@ -113,8 +122,8 @@ void join_weights(const std::vector<std::shared_ptr<Graph>>& methods) {
   }
   for (const auto& graph : methods) {
     for (const Node* node : written_constants(graph)) {
-      if (const at::Tensor* tensor = tensor_in(node)) {
-        taken.insert(memory(*tensor));
+      for (const at::Tensor& tensor : tensors_in(node)) {
+        taken.insert(memory(tensor));
       }
     }
   }

@@ -31,26 +31,6 @@ at::Tensor copy_of(const at::Tensor& tensor) {
   return tensor.as_strided({span}, {1}).clone().as_strided(tensor.sizes(), tensor.strides(), 0);
 }
 
-bool is_container(const c10::IValue& value) {
-  return value.isList() || value.isTuple() || value.isGenericDict();
-}
-
-// The tensors of a constant, also in lists, tuples and dictionaries.
-std::vector<at::Tensor> tensors_of(const Node* node) {
-  std::vector<at::Tensor> found;
-  if (const at::Tensor* tensor = tensor_in(node)) {
-    found.push_back(*tensor);
-  } else if (node->kind() == prim::Constant && is_container(*toIValue(node->output()))) {
-    toIValue(node->output())->visit([&](const c10::IValue& each) {
-      if (each.isTensor() && each.toTensor().defined() && each.toTensor().has_storage()) {
-        found.push_back(each.toTensor());
-      }
-      return !is_container(each);
-    });
-  }
-  return found;
-}
-
 // Gives each tensor of the constant what `own` makes of it.
 void replace_tensors(Node* node, const std::function<at::Tensor(const at::Tensor&)>& own) {
   if (const at::Tensor* tensor = tensor_in(node)) {
@@ -89,12 +69,12 @@ void own_constants(const std::vector<std::shared_ptr<Graph>>& methods, const Mod
   for (const auto& graph : methods) {
     for (const Node* node : written_constants(graph)) {
       written_nodes.insert(node);
-      for (const at::Tensor& tensor : tensors_of(node)) {
+      for (const at::Tensor& tensor : tensors_in(node)) {
         written.insert(storage_of(tensor));
       }
     }
     for (Node* node : all_nodes(*graph)) {
-      const auto tensors = tensors_of(node);
+      const auto tensors = tensors_in(node);
       for (const at::Tensor& tensor : tensors) {
         if (dtypes.emplace(storage_of(tensor), tensor.scalar_type()).first->second !=
             tensor.scalar_type()) {
