@@ -54,9 +54,12 @@ std::optional<Activation> activation_of(const Node* node) {
   return found;
 }
 
-// Of a linear layer. For less than that PyTorch does not call oneDNN, which would take longer to be
-// set up than the layer takes.
-constexpr int64_t kTooSmallToFuse = 64 * 64;
+// Products of a linear layer's call. For no more than that PyTorch does not call oneDNN, which
+// would take longer to be set up than the layer takes (use_mkldnn_matmul in
+// aten/src/ATen/native/mkldnn/Matmul.cpp).
+constexpr int64_t kTooFewToFuse = 64 * 64;
+constexpr int64_t kTooSmallToAsk =
+    32 * 32;  // elements of a weight: asking takes a tenth of the time
 constexpr size_t kWeightAt = 1;
 constexpr size_t kBiasAt = 2;
 
@@ -70,7 +73,7 @@ const at::Tensor* weight_of(const Node* node) {
   }
   const at::Tensor* weight = tensor_in(node->input(kWeightAt)->node());
   const at::Tensor* bias = tensor_in(node->input(kBiasAt)->node());
-  const bool is_small = is_linear && weight && weight->numel() < kTooSmallToFuse;
+  const bool is_small = is_linear && weight && weight->numel() < kTooSmallToAsk;
   const bool fits =
       weight && !is_small && weight->dim() == (is_linear ? 2 : 4) && weight->device().is_cpu() &&
       (is_linear || weight->suggest_memory_format() == at::MemoryFormat::ChannelsLast) &&
@@ -193,11 +196,23 @@ class PointwiseFuser {
   // Whether the fused operator can be used, as a value of the graph.
   Value* fits(const Fusion& fusion, const at::Tensor& weight) {
     return insert_if(
-        is_supported(graph_, weight.scalar_type()), [&] { return fits_here(fusion, weight); },
+        is_supported(graph_, weight.scalar_type()), [&] { return is_worth_it(fusion, weight); },
         [&] { return graph_.insertConstant(false); });
   }
 
   // The same, where PyTorch has the operator for the dtype.
+  Value* is_worth_it(const Fusion& fusion, const at::Tensor& weight) {
+    if (fusion.layer->kind() != aten::linear || weight.numel() > kTooFewToFuse) {
+      return fits_here(fusion, weight);
+    }
+    Value* elements = graph_.insert(aten::numel, {fusion.layer->input(0)});
+    Value* many = graph_.insert(aten::gt, {elements, kTooFewToFuse / weight.size(0)});
+    return insert_if(
+        many, [&] { return fits_here(fusion, weight); },
+        [&] { return graph_.insertConstant(false); });
+  }
+
+  // The same, where it is not too small.
   Value* fits_here(const Fusion& fusion, const at::Tensor& weight) {
     Value *x = fusion.layer->input(0), *other = fusion.other();
     const auto equal = [&](Value* a, const NamedValue& b) {

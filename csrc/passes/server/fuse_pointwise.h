@@ -10,7 +10,8 @@
 // Layers without an activation become these operators too: they take weights that are packed
 // (pack_weights.h).
 //
-// Small linear layers stay as they are: there oneDNN takes longer to be set up than to compute.
+// Small linear layers do what they did where they are called with a few rows: there oneDNN takes
+// longer to be set up than to compute.
 //
 // Which processor will run the frozen module is not known when it is frozen: it asks
 // `mkldnn::_is_mkldnn_bf16_supported` first, and does what it did before where the answer is no. So

@@ -574,3 +574,22 @@ def test_a_question_of_an_operators_whose_answer_its_result_shows_is_guarded() -
         assert_same(program(x), Chunked()(x), str(size))
     with pytest.raises(AssertionError, match="Guard"):
         program(torch.randn(3, 1))
+
+
+class Emptied(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            if x.size(0) == 0:
+                return torch.ones(1)
+            return torch.mm(x, x.t())
+
+
+def test_a_named_size_of_zero_in_the_example_is_refused_as_torch_export_does() -> None:
+    """It reasons about free sizes as if they were larger: the example itself would be wrong."""
+    shapes = {"x": {0: torch.export.Dim("n")}}
+    told = []
+    for export in (jit_amp.export, torch.export.export):
+        with pytest.raises(Exception, match="n") as refusal:
+            export(Emptied(), (torch.ones(0, 4),), dynamic_shapes=shapes)
+        told.append((type(refusal.value), str(refusal.value).splitlines()[0]))
+    assert told[0] == told[1]

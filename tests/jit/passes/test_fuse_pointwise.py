@@ -200,13 +200,25 @@ def test_an_addition_of_two_convolutions_is_in_one_of_them() -> None:
         (LINEAR, matrix(torch.float32)),
         (CONVOLUTION, kernel().contiguous()),  # channels_last left it
         ("%y : Tensor = aten::mm(%x, %w)", matrix()),
-        (LINEAR, matrix()[:, :63].contiguous()),  # PyTorch computes it without oneDNN
+        (LINEAR, matrix()[:31, :32].contiguous()),  # not worth a question
     ],
     ids=["float32", "default layout", "mm", "small"],
 )
 def test_left_alone(layer: str, weight: Tensor) -> None:
     text = case(layer, "%z : Tensor = aten::relu(%y)", "return (%z)")
     unchanged("fuse_pointwise", text, weight, stock=True)
+
+
+@pytest.mark.parametrize(("rows", "is_fused"), [(1, False), (2, True)])
+def test_a_small_layer_is_fused_where_it_is_called_with_rows(rows: int, is_fused: bool) -> None:
+    """As PyTorch itself calls oneDNN from some size on."""
+    text = case(LINEAR, "%z : Tensor = aten::relu(%y)", "return (%z)")
+    graph, x = check("fuse_pointwise", text, matrix(), stock=True), torch.randn(rows, 64).bfloat16()
+    with torch.profiler.profile() as profile:
+        values_of(graph, x)
+    found = {event.name for event in profile.events()}
+    native = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    assert ("mkldnn::_linear_pointwise" in found) is (is_fused and native)
 
 
 def test_phones_have_none_of_it() -> None:
