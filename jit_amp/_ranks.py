@@ -74,9 +74,11 @@ class Ranks:
         symbols = set().union(*(guard.free_symbols for guard in refusing))
         results = [x for x in pytree.tree_leaves(made) if isinstance(x, Tensor)]
         for sizes in ({symbol: small} for symbol in symbols for small in (0, 1)):
-            found = pytree.tree_leaves(_run_for(step, operands, sizes))
-            known = [[hint(size, sizes) for size in x.shape] for x in results]
-            if found and [list(x.shape) for x in found if isinstance(x, Tensor)] != known:
+            ran = _run_for(step, operands, sizes)
+            if ran is None:
+                continue  # it raises for them when the program is called, too
+            found = [[*x.shape] for x in pytree.tree_leaves(ran) if isinstance(x, Tensor)]
+            if found and found != _shapes(results, sizes):
                 return True
         return False
 
@@ -105,6 +107,14 @@ def _dropped(step: Step, operands: list[Any], made: Tensor) -> list[SymInt]:
         for expr, size in sizes.items()
         if expr not in ones and _has_another_rank(step, operands, made, {expr: 1})
     ]
+
+
+def _shapes(tensors: list[Tensor], sizes: Mapping[Any, int]) -> list[list[Any]]:
+    """Empty where they are none, as after a division by a size of 0."""
+    try:
+        return [[hint(size, sizes) for size in x.shape] for x in tensors]
+    except (TypeError, ZeroDivisionError):
+        return []
 
 
 def _memory(x: Tensor) -> int | None:

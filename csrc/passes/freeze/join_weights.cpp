@@ -22,23 +22,31 @@ std::optional<T> known(const Node* node, const char* name) {
   return constant_as<T>(node->namedInput(name));
 }
 
-// The weights of a recurrent network, if they are constants: of a constant list, or of one that is
-// made for the network of constants. Else none.
+bool is_network(const Node* node) {
+  return traits_of(node).group == Group::recurrent && node->maybeSchema() &&
+         node->schema().argumentIndexWithName("params");
+}
+
+// The weights of a recurrent network, if they are constants that nothing but such networks takes:
+// of a constant list, or of one that is made of constants. Else none.
 std::vector<at::Tensor> weights_of(const Node* network) {
   std::vector<at::Tensor> found;
-  if (traits_of(network).group != Group::recurrent || !network->maybeSchema() ||
-      !network->schema().argumentIndexWithName("params")) {
+  if (!is_network(network)) {
     return found;
   }
   const Value* list = network->namedInput("params");
-  if (list->uses().size() != 1) {
+  if (!std::all_of(list->uses().begin(), list->uses().end(), [&](const Use& use) {
+        return is_network(use.user) && use.user->namedInput("params") == list;
+      })) {
     return found;
   }
   if (list->node()->kind() == prim::Constant) {
     return toIValue(list)->toTensorVector();
   }
   for (const Value* weight : list->node()->inputs()) {
-    if (list->node()->kind() != prim::ListConstruct || !tensor_in(weight->node())) {
+    // A view of it elsewhere (share_parts.h) has a place in its memory.
+    if (list->node()->kind() != prim::ListConstruct || !tensor_in(weight->node()) ||
+        weight->uses().size() != 1) {
       return {};
     }
     found.push_back(*tensor_in(weight->node()));
@@ -86,6 +94,9 @@ std::vector<at::Tensor> joined(const Node* network, const std::vector<at::Tensor
   const int64_t state = weights[1].size(1);
   const int64_t gates = is_projected ? 4 : rows / state;
   // PyTorch's numbers (torch/backends/cudnn/rnn.py); an RNN has 0 or 1, and the same layout.
+  if (parts < 2 || gates < 1) {
+    return weights;
+  }
   const int64_t mode = gates == 4 ? 2 : gates == 3 ? 3 : 1;
   std::vector<at::Tensor> views;
   for (const at::Tensor& weight : weights) {

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/constants.h>
 
+#include <algorithm>
 #include <functional>
 #include <unordered_map>
 #include <unordered_set>
@@ -31,24 +32,47 @@ at::Tensor copy_of(const at::Tensor& tensor) {
   return tensor.as_strided({span}, {1}).clone().as_strided(tensor.sizes(), tensor.strides(), 0);
 }
 
-// Gives each tensor of the constant what `own` makes of it.
-void replace_tensors(Node* node, const std::function<at::Tensor(const at::Tensor&)>& own) {
+using Own = std::function<at::Tensor(const at::Tensor&)>;
+
+// A list, tuple or dictionary of the same type, with what `own` makes of each tensor.
+c10::IValue with_own(const c10::IValue& value, const Own& own) {
+  if (value.isTensor()) {
+    const at::Tensor& tensor = value.toTensor();
+    return tensor.defined() && tensor.has_storage() ? c10::IValue(own(tensor)) : value;
+  }
+  if (value.isList()) {
+    c10::impl::GenericList list(value.toList().elementType());
+    for (const c10::IValue& each : value.toListRef()) {
+      list.push_back(with_own(each, own));
+    }
+    return list;
+  }
+  if (value.isTuple()) {
+    std::vector<c10::IValue> elements;
+    for (const c10::IValue& each : value.toTupleRef().elements()) {
+      elements.push_back(with_own(each, own));
+    }
+    const auto type = value.type()->expect<c10::TupleType>();
+    return type->name() ? c10::ivalue::Tuple::createNamed(std::move(elements), type)
+                        : c10::ivalue::Tuple::create(std::move(elements));
+  }
+  if (value.isGenericDict()) {
+    const auto given = value.toGenericDict();
+    c10::impl::GenericDict dict(given.keyType(), given.valueType());
+    for (const auto& item : given) {
+      dict.insert(item.key(), with_own(item.value(), own));
+    }
+    return dict;
+  }
+  return value;
+}
+
+void replace_tensors(Node* node, const Own& own) {
   if (const at::Tensor* tensor = tensor_in(node)) {
     node->t_(attr::value, own(*tensor));
-    return;
+  } else {
+    node->ival_(attr::value, with_own(*toIValue(node->output()), own));
   }
-  const c10::IValue value = *toIValue(node->output());
-  c10::IValue::HashIdentityIValueMap known;  // all but the containers is told
-  value.visit([&](const c10::IValue& each) {
-    if (is_container(each)) {
-      return false;
-    }
-    const bool holds =
-        each.isTensor() && each.toTensor().defined() && each.toTensor().has_storage();
-    known.emplace(each, holds ? c10::IValue(own(each.toTensor())) : each);
-    return true;
-  });
-  node->ival_(attr::value, value.deepcopy(known));
 }
 
 }  // namespace
@@ -99,7 +123,11 @@ void own_constants(const std::vector<std::shared_ptr<Graph>>& methods, const Mod
     return copy;
   };
   for (Node* node : constants) {
-    if (tensor_in(node) || !written_nodes.count(node)) {
+    const auto tensors = tensors_in(node);
+    const bool is_shared = std::any_of(tensors.begin(), tensors.end(), [&](const auto& tensor) {
+      return shared.count(storage_of(tensor));
+    });
+    if (is_shared && (tensor_in(node) || !written_nodes.count(node))) {
       replace_tensors(node, own);
     }
   }

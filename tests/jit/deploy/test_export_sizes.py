@@ -593,3 +593,17 @@ def test_a_named_size_of_zero_in_the_example_is_refused_as_torch_export_does() -
             export(Emptied(), (torch.ones(0, 4),), dynamic_shapes=shapes)
         told.append((type(refusal.value), str(refusal.value).splitlines()[0]))
     assert told[0] == told[1]
+
+
+class MaxPooled(nn.Module):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return torch.nn.functional.adaptive_max_pool2d(x, 2)
+
+
+def test_a_question_that_raises_for_none_is_no_question_of_one() -> None:
+    """The operator takes no size of 0, and one of 1."""
+    program = jit_amp.export(MaxPooled(), (torch.randn(2, 4, 6, 6),)).module()
+    for shape in ((2, 1, 6, 6), (1, 4, 6, 6), (1, 1, 8, 8)):
+        x = torch.randn(shape)
+        assert_same(program(x), MaxPooled()(x), str(shape))

@@ -77,6 +77,29 @@ def test_joined(name: str, enabled: bool) -> None:
                     assert_same(each(x), expected, name)
 
 
+class Twice(nn.Module):
+    def __init__(self, enabled: bool) -> None:
+        super().__init__()
+        self.inner, self.enabled = nn.GRU(8, 16), enabled
+
+    def forward(self, x: Tensor, y: Tensor):
+        with torch.autocast("cuda", dtype=torch.float16, enabled=self.enabled):
+            return self.inner(x)[0], self.inner(y)[0]
+
+
+@real
+@pytest.mark.cuda
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_network_that_is_called_twice(enabled: bool) -> None:
+    """The second call's weights may be views of the first's (share_parts.h)."""
+    module = Twice(enabled).eval().cuda()
+    x, y = torch.randn(2, 5, 3, 8, device="cuda")
+    with torch.no_grad():
+        frozen = jit_amp.freeze(module, example_inputs=(x, y))
+        for _ in range(3):
+            assert_same(frozen(x, y), module(x, y), "twice")
+
+
 @pytest.mark.cuda
 def test_left_where_cudnn_does_not_run() -> None:
     module, x = InScope(nn.GRU(8, 16), "cuda", True).eval().cuda(), torch.randn(5, 3, 8).cuda()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
@@ -98,3 +101,30 @@ def test_tensors_in_lists_are_the_frozen_modules_own() -> None:
         assert not torch.equal(module(x), expected)
         for _ in range(3):
             assert torch.equal(frozen(x), expected)
+
+
+class Pair(NamedTuple):
+    a: Tensor
+    b: Tensor
+
+
+class Named(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.register_buffer("a", torch.ones(3))
+        self.register_buffer("b", torch.ones(3))
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.linear(x), Pair(self.a, self.b)
+
+
+def test_a_named_tuple_keeps_its_name() -> None:
+    module, x = Named().eval(), torch.rand(3, 3)
+    frozen, held = jit_amp.freeze(module), io.BytesIO()
+    torch.jit.save(frozen, held)
+    held.seek(0)
+    for each in (frozen, torch.jit.load(held)):
+        assert each(x)[1]._fields == ("a", "b")
+        assert each(x)[1].a.data_ptr() != module.a.data_ptr()
