@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -125,7 +127,10 @@ def _emulated(rows: Iterable[Row], arguments: Any) -> tuple[str, ...]:
     seen: set[str] = set()
     for row in rows:
         seen.update(row.operands if row.computed_in == "mixed" else [row.computed_in])
-    return tuple(name for name in REDUCED if name in seen and emulates(getattr(torch, name)))
+    found = [name for name in REDUCED if name in seen]
+    with ThreadPoolExecutor(1) as other:  # an explain around this one watches what this thread runs
+        emulated = list(other.map(emulates, [getattr(torch, name) for name in found]))
+    return tuple(itertools.compress(found, emulated))
 
 
 def _of_compiled(

@@ -282,6 +282,11 @@ class Interpreter:
                 if guards := self._guards[known:]:
                     matters = self.ranks.matter(step, operands, made, guards)
                     self.asks = UNSEEN if matters else self.asks
+                    self._guards[known:] = [
+                        guard
+                        for guard in guards
+                        if not self.ranks.is_needless(step, operands, made, guard)
+                    ]
                 self.known.learn(step, operands, made)
                 self.attributes.watch(step, operands, made)
                 if self.is_bounded and isinstance(made, (SymInt, Tensor, list)):

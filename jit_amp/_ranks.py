@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import sympy  # type: ignore[import-untyped]  # torch requires it
 import torch
 from torch import SymBool, SymInt, Tensor
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
@@ -81,6 +82,23 @@ class Ranks:
             if found and found != _shapes(results, sizes):
                 return True
         return False
+
+    @staticmethod
+    def is_needless(step: Step, operands: list[Any], made: Any, guard: Any) -> bool:
+        """Whether a step that has run need not guard that a size, which the program has computed of
+        several free ones, is not 1: what it makes would have the same shape. The number of windows
+        in a batch is such a size."""
+        expression = guard.expr
+        if not step.node.kind().startswith("aten::") or not isinstance(expression, sympy.Ne):
+            return False
+        computed = [x for x in expression.args if x != 1]
+        if len(computed) != 1 or len(computed[0].free_symbols) < 2:
+            return False
+        results = [x for x in pytree.tree_leaves(made) if isinstance(x, Tensor)]
+        sizes = {computed[0]: 1}
+        ran = _run_for(step, operands, sizes)
+        found = [[*x.shape] for x in pytree.tree_leaves(ran) if isinstance(x, Tensor)]
+        return bool(found) and found == _shapes(results, sizes)
 
     def _sizes_of(self, operands: Any) -> list[SymInt]:
         held = [self._sizes.get(id(x)) for x in pytree.tree_leaves(operands)]

@@ -110,6 +110,7 @@ class OfSizes(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.qkv = nn.Linear(8, 24)
+        self.register_buffer("bias", torch.randn(1, 2, 16, 16))
 
     def forward(self, x: Tensor):
         batch, channels, height, width = x.shape
@@ -607,3 +608,31 @@ def test_a_question_that_raises_for_none_is_no_question_of_one() -> None:
     for shape in ((2, 1, 6, 6), (1, 4, 6, 6), (1, 1, 8, 8)):
         x = torch.randn(shape)
         assert_same(program(x), MaxPooled()(x), str(shape))
+
+
+class Windowed(nn.Module):
+    """Attention in windows, as MaxViT has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(8, 24)
+        self.register_buffer("bias", torch.randn(1, 2, 16, 16))
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            b, h, w, c = x.shape
+            x = x.view(b, h // 4, 4, w // 4, 4, c).permute(0, 1, 3, 2, 4, 5)
+            x = x.contiguous().view(-1, 4, 4, c)
+            q, k, v = self.qkv(x).view(x.size(0), 16, 3, 2, 4).permute(2, 0, 3, 1, 4).unbind(0)
+            y = torch.nn.functional.scaled_dot_product_attention(q, k, v, self.bias)
+            return y.transpose(1, 2).reshape(-1, 16, c)
+
+
+def test_the_number_of_windows_may_be_one() -> None:
+    """Attention asks it, to expand the mask: what it makes has the same shape."""
+    module = Windowed().eval()
+    with torch.no_grad():
+        program = jit_amp.export(module, (torch.randn(2, 8, 12, 8),)).module()
+        for shape in ((1, 4, 4, 8), (1, 8, 4, 8), (3, 4, 4, 8), (2, 16, 8, 8)):
+            x = torch.randn(shape)
+            assert_same(program(x), module(x), str(shape))
