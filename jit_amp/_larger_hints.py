@@ -21,7 +21,7 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from jit_amp._parts import parts_of
-from jit_amp._small_sizes import example_sizes, refuses_one
+from jit_amp._small_sizes import example_sizes, holds, refuses_one
 
 _TRIED = range(2, 65)
 
@@ -48,7 +48,7 @@ def put_larger_hints(exported: ExportedProgram) -> dict[Any, bool]:
         for size in _TRIED:
             values = {**sizes, symbol: sympy.Integer(size)}
             is_within = bounds is None or bounds.lower <= size <= bounds.upper
-            if is_within and all(guard.xreplace(values) == sympy.true for guard in of_it):
+            if is_within and all(holds(guard, values) for guard in of_it):
                 sizes[symbol] = sympy.Integer(size)
                 break
         else:

@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 from jit_amp._graph_steps import Step
 from jit_amp._graph_values import TooLong
 from jit_amp._meanings import for_real
-from jit_amp._small_sizes import GUARDED, UNSEEN, hint, refuses_one
+from jit_amp._small_sizes import GUARDED, NO_VALUE, UNSEEN, hint, refuses_one
 
 _ASKS = frozenset(f"aten::{name}" for name in ("dim", "is_same_size", "len", "size", "stride"))
 _SOME = 3  # a size that only a run tells
@@ -128,10 +128,10 @@ def _dropped(step: Step, operands: list[Any], made: Tensor) -> list[SymInt]:
 
 
 def _shapes(tensors: list[Tensor], sizes: Mapping[Any, int]) -> list[list[Any]]:
-    """Empty where they are none, as after a division by a size of 0."""
+    """Nothing where one has no value for these sizes."""
     try:
         return [[hint(size, sizes) for size in x.shape] for x in tensors]
-    except (TypeError, ZeroDivisionError):
+    except NO_VALUE:
         return []
 
 

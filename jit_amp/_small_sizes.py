@@ -45,6 +45,9 @@ _NUMBERS = frozenset(
 QUESTIONS = _NUMBERS | {"aten::is_same_size", "aten::sort", "aten::sorted"}
 _MOST = 4  # sizes in a comparison that are varied together
 GUARDED, UNSEEN = 1, 2  # by torch.export
+# What an expression raises that has no value for some sizes: it divides by 0, takes the remainder
+# of a negative number (torch/utils/_sympy/functions.py), or has another symbol in it.
+NO_VALUE = (AssertionError, TypeError, ZeroDivisionError)
 
 
 def depends_on_small_sizes(compare: Callable[[Any, Any], bool], a: Any, b: Any) -> int:
@@ -71,7 +74,7 @@ def depends_on_small_sizes(compare: Callable[[Any, Any], bool], a: Any, b: Any) 
     def answer(values: dict[Any, Any]) -> bool | None:
         try:
             return bool(compare(*(each.xreplace({**sizes, **values}) for each in expressions)))
-        except (TypeError, ZeroDivisionError):  # of a symbol without a value; of a division by it
+        except NO_VALUE:
             return None
 
     now = answer({})
@@ -129,6 +132,14 @@ def env_of(given: Any) -> Any:
     return next((size.node.shape_env for size in sizes if isinstance(size, SymInt)), None)
 
 
+def holds(guard: Any, sizes: Mapping[Any, Any]) -> bool:
+    """Whether an expression that torch.export guards is true for sizes, by symbol."""
+    try:
+        return bool(guard.xreplace(sizes) == sympy.true)
+    except NO_VALUE:
+        return False
+
+
 def refuses_one(guard: Any) -> bool:
     """Whether an expression that torch.export guards is for sizes from 2 on."""
     if len(guard.free_symbols) != 1:
@@ -136,7 +147,7 @@ def refuses_one(guard: Any) -> bool:
     [symbol] = guard.free_symbols
 
     def takes(size: int) -> bool:
-        return bool(guard.xreplace({symbol: sympy.Integer(size)}) == sympy.true)
+        return holds(guard, {symbol: sympy.Integer(size)})
 
     return not takes(1) and all(map(takes, _LARGER))
 

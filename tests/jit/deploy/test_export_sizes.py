@@ -4,12 +4,15 @@ import io
 from typing import List  # noqa: UP035  # as TorchScript reads it
 
 import pytest
+import sympy
 import torch
 from torch import Tensor, nn
 from torch.export import Dim
 from torch.fx.experimental.sym_node import SymNode
+from torch.utils._sympy.functions import FloorDiv, Mod
 
 import jit_amp
+from jit_amp._small_sizes import refuses_one
 
 from ..support import LOADS_PROGRAMS, assert_same
 from .test_export import Conv
@@ -636,3 +639,29 @@ def test_the_number_of_windows_may_be_one() -> None:
         for shape in ((1, 4, 4, 8), (1, 8, 4, 8), (3, 4, 4, 8), (2, 16, 8, 8)):
             x = torch.randn(shape)
             assert_same(program(x), module(x), str(shape))
+
+
+class Patched(nn.Module):
+    """As a model does whose images are padded to whole windows."""
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            b, h, w, c = x.shape
+            x = x.view(b, h // 14, 14, w // 14, 14, c).permute(0, 1, 3, 2, 4, 5)
+            return torch.matmul(x.reshape(b, h // 14, w // 14, -1), x.new_ones(14 * 14 * c, 3))
+
+
+def test_a_size_that_is_divided_by_may_be_nothing_for_small_ones() -> None:
+    """Of the guards some have no value for a size of 1: PyTorch's expressions raise there."""
+    module = Patched().eval()
+    program = jit_amp.export(module, (torch.randn(2, 28, 42, 2),)).module()
+    for shape in ((1, 28, 42, 2), (3, 14, 28, 2), (1, 56, 14, 2)):
+        x = torch.randn(shape)
+        assert_same(program(x), module(x), str(shape))
+
+
+@pytest.mark.parametrize("numerator", [12, -12])
+def test_a_guard_without_a_value_refuses_nothing(numerator: int) -> None:
+    size = sympy.Symbol("s", integer=True, positive=True)
+    assert not refuses_one(sympy.Eq(Mod(numerator + size - size, FloorDiv(size, 2)), 0))
+    assert not refuses_one(sympy.Eq(Mod(numerator * size, FloorDiv(size, 2) + 1), 0))
