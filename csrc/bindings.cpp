@@ -17,7 +17,6 @@
 #include "core/error.h"
 #include "core/forks.h"
 #include "core/ignored.h"
-#include "passes/freeze/join_weights.h"
 #include "passes/freeze/own_constants.h"
 #include "passes/freeze/write_queries.h"
 #include "passes/quirks/round_products.h"
@@ -550,7 +549,6 @@ void bind_tests(py::module_& m) {
   });
   m.def("specialized", &jit_amp::specialized);
   m.def("own_constants", &jit_amp::own_constants);
-  m.def("join_weights", &jit_amp::join_weights);
   m.def("scopes_of", [](const std::shared_ptr<torch::jit::Graph>& graph,
                         const std::map<std::string, std::optional<at::ScalarType>>& entry) {
     return jit_amp::scopes_of(graph, entry_state(entry));

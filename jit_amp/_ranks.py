@@ -73,15 +73,8 @@ class Ranks:
             return False  # the program asks
         refusing = [guard.expr for guard in guards if refuses_one(guard.expr)]
         symbols = set().union(*(guard.free_symbols for guard in refusing))
-        results = [x for x in pytree.tree_leaves(made) if isinstance(x, Tensor)]
-        for sizes in ({symbol: small} for symbol in symbols for small in (0, 1)):
-            ran = _run_for(step, operands, sizes)
-            if ran is None:
-                continue  # it raises for them when the program is called, too
-            found = [[*x.shape] for x in pytree.tree_leaves(ran) if isinstance(x, Tensor)]
-            if found and found != _shapes(results, sizes):
-                return True
-        return False
+        small = ({symbol: size} for symbol in symbols for size in (0, 1))
+        return any(_makes_the_same(step, operands, made, sizes) is False for sizes in small)
 
     @staticmethod
     def is_needless(step: Step, operands: list[Any], made: Any, guard: Any) -> bool:
@@ -94,11 +87,7 @@ class Ranks:
         computed = [x for x in expression.args if x != 1]
         if len(computed) != 1 or len(computed[0].free_symbols) < 2:
             return False
-        results = [x for x in pytree.tree_leaves(made) if isinstance(x, Tensor)]
-        sizes = {computed[0]: 1}
-        ran = _run_for(step, operands, sizes)
-        found = [[*x.shape] for x in pytree.tree_leaves(ran) if isinstance(x, Tensor)]
-        return bool(found) and found == _shapes(results, sizes)
+        return _makes_the_same(step, operands, made, {computed[0]: 1}) is True
 
     def _sizes_of(self, operands: Any) -> list[SymInt]:
         held = [self._sizes.get(id(x)) for x in pytree.tree_leaves(operands)]
@@ -125,6 +114,22 @@ def _dropped(step: Step, operands: list[Any], made: Tensor) -> list[SymInt]:
         for expr, size in sizes.items()
         if expr not in ones and _has_another_rank(step, operands, made, {expr: 1})
     ]
+
+
+def _makes_the_same(
+    step: Step, operands: list[Any], made: Any, sizes: Mapping[Any, int]
+) -> bool | None:
+    """Whether an operator makes the shapes that torch.export knows; None where it makes no tensors,
+    or raises: then it does so when the program is called, too.
+
+    Args:
+        sizes: by expression; others are the example's.
+    """
+    ran, known = (
+        [x for x in pytree.tree_leaves(each) if isinstance(x, Tensor)]
+        for each in (_run_for(step, operands, sizes), made)
+    )
+    return [[*x.shape] for x in ran] == _shapes(known, sizes) if ran else None
 
 
 def _shapes(tensors: list[Tensor], sizes: Mapping[Any, int]) -> list[list[Any]]:

@@ -93,10 +93,10 @@ std::vector<at::Tensor> joined(const Node* network, const std::vector<at::Tensor
   const int64_t rows = weights[1].size(0);
   const int64_t state = weights[1].size(1);
   const int64_t gates = is_projected ? 4 : rows / state;
-  // PyTorch's numbers (torch/backends/cudnn/rnn.py); an RNN has 0 or 1, and the same layout.
   if (parts < 2 || gates < 1) {
     return weights;
   }
+  // PyTorch's numbers (torch/backends/cudnn/rnn.py); an RNN has 0 or 1, and the same layout.
   const int64_t mode = gates == 4 ? 2 : gates == 3 ? 3 : 1;
   std::vector<at::Tensor> views;
   for (const at::Tensor& weight : weights) {

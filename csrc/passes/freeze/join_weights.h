@@ -6,8 +6,8 @@
 // they become views of one tensor here, with the same values. torch.jit.save keeps it so.
 //
 // Nothing else changes. Left as they are: what cuDNN does not take, what the graph writes to, and
-// weights that are in one piece with others already. Must run after: own_constants, so that no
-// tensor of the user's is moved.
+// weights that anything but such networks takes, or that are in one piece with others already. Must
+// run after: own_constants, so that no tensor of the user's is moved.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

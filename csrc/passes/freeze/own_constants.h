@@ -2,8 +2,8 @@
 //
 // PyTorch's freezing leaves constants that are the given module's own tensors: what is loaded or
 // trained into the module later would be in one half of the frozen module, that which is not cast.
-// So are the tensors in constant lists, tuples and dictionaries. What the graph writes to stays
-// what it is, to whoever else has it.
+// Tensors in constant lists, tuples and dictionaries are such constants, too. What the graph writes
+// to stays what it is, to whoever else has it.
 //
 // Constants of different dtypes that share their memory, a complex tensor and its imaginary part,
 // get memory of their own: torch.jit.save writes it once, for one of the dtypes.

@@ -58,8 +58,8 @@ std::optional<Activation> activation_of(const Node* node) {
 // would take longer to be set up than the layer takes (use_mkldnn_matmul in
 // aten/src/ATen/native/mkldnn/Matmul.cpp).
 constexpr int64_t kTooFewToFuse = 64 * 64;
-constexpr int64_t kTooSmallToAsk =
-    32 * 32;  // elements of a weight: asking takes a tenth of the time
+// Elements of a weight. Asking takes a tenth of the time of such a layer.
+constexpr int64_t kTooSmallToAsk = 32 * 32;
 constexpr size_t kWeightAt = 1;
 constexpr size_t kBiasAt = 2;
 

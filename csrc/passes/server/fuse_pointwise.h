@@ -10,8 +10,8 @@
 // Layers without an activation become these operators too: they take weights that are packed
 // (pack_weights.h).
 //
-// Small linear layers do what they did where they are called with a few rows: there oneDNN takes
-// longer to be set up than to compute.
+// Linear layers of at most 64 x 64 do what they did where they are called with a few rows, and
+// those of less than 32 x 32 always: there oneDNN takes longer to be set up than to compute.
 //
 // Which processor will run the frozen module is not known when it is frozen: it asks
 // `mkldnn::_is_mkldnn_bf16_supported` first, and does what it did before where the answer is no. So

@@ -113,7 +113,6 @@ class OfSizes(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.qkv = nn.Linear(8, 24)
-        self.register_buffer("bias", torch.randn(1, 2, 16, 16))
 
     def forward(self, x: Tensor):
         batch, channels, height, width = x.shape
