@@ -34,12 +34,14 @@ class Packed(nn.Module):
     native_float16: bool
     emulated_bfloat16: bool
     emulated_float16: bool
+    slow_kernel: bool
 
     def __init__(self, weights: list[Tensor], plans: list[list[int]]) -> None:
         super().__init__()
         self.weights, self.plans, self.dtypes, self.shapes = weights, plans, [], []
         self.native_bfloat16 = self.native_float16 = False
         self.emulated_bfloat16 = self.emulated_float16 = False
+        self.slow_kernel = False
 
     @torch.jit.export
     def pack(self) -> None:
@@ -52,6 +54,7 @@ class Packed(nn.Module):
         self.native_float16 = self.computes_in(torch.float16)
         self.emulated_bfloat16 = not self.native_bfloat16
         self.emulated_float16 = not self.native_float16
+        self.slow_kernel = self.native_bfloat16 and not self.kernel_has_instructions()
         for i in range(len(self.weights)):
             self.weights[i] = self.packed_one(self.weights[i], self.plans[i])
 
@@ -64,6 +67,7 @@ class Packed(nn.Module):
         self.native_float16 = False
         self.emulated_bfloat16 = False
         self.emulated_float16 = False
+        self.slow_kernel = False
 
     @torch.jit.export
     def dense(self, i: int) -> Tensor:
@@ -124,6 +128,26 @@ class Packed(nn.Module):
             self.converted(small, torch.bfloat16), self.converted(large, torch.bfloat16)
         )
         return not bool(small.mul(2.0**10).any()) or not bool(made.any())
+
+    def kernel_has_instructions(self) -> bool:
+        """Whether PyTorch's kernel of attention computes in bfloat16, too. It takes MKL's products,
+        which for processors of AMD are float32's. Found out as in has_instructions: the first key
+        weighs more than the second, but where its product is taken for zero."""
+        q, k, v = (
+            torch.full([1, 1, 1, 64], 2.0**-130),
+            torch.zeros(1, 1, 2, 64),
+            torch.zeros(1, 1, 2, 64),
+        )
+        k[0, 0, 0], v[0, 0, 0] = 2.0**127, 1.0
+        if not bool(q.mul(2.0**10).any()):
+            return True
+        made = torch.nn.functional.scaled_dot_product_attention(
+            self.converted(q, torch.bfloat16),
+            self.converted(k, torch.bfloat16),
+            self.converted(v, torch.bfloat16),
+            scale=1.0,
+        )
+        return float(made.amax()) < 0.75
 
     @torch.jit.export
     def __getstate__(self) -> Tuple[List[Tensor], List[List[int]], bool]:  # noqa: UP006

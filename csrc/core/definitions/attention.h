@@ -2,6 +2,11 @@
 // number 6 is float32 (c10/core/ScalarType.h), and the layout 0 a strided tensor's. Where the
 // processor emulates the dtype, float32 is as fast.
 //
+// In blocks the scores are made as the program makes them, rounded where it rounds them or less
+// often, but of so many heads or queries at a time that they fit into a processor's cache: 4 MiB.
+// Their memory is taken once, since to get new memory for each step takes longer than to compute.
+// What is added in float32 (`wide`) is added to scores that were widened.
+//
 // On CUDA nothing here reads a number of a tensor. What the kernels want, from
 // aten/src/ATen/native/transformers/cuda: operands and masks of whole 16 bytes, a mask whose last
 // dimension is in one piece, at most 65,535 batches and heads. They take a row of the mask without
@@ -72,14 +77,69 @@ def rows(x: Tensor, sizes: List[int], dtype: int) -> Tensor:
     x = x.to(dtype).view(four_sizes(x)).expand([sizes[0], sizes[1], x.size(-2), x.size(-1)])
     return x if x.stride(-1) == 1 else x.contiguous()
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], scale: float, emulated: bool) -> Tensor:
+def is_worth_it(q: Tensor, k: Tensor, blocks: bool) -> bool:
+    return not blocks or q.numel() // q.size(-1) * k.size(-2) >= 2097152
+
+def attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], scale: float, wide: bool) -> Tensor:
+    n = q.size(1)
+    queries = q.size(2)
+    keys = k.size(2)
+    width = q.size(3)
+    q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
+    added = q if mask is None else mask
+    has_mask = mask is not None
+    out = torch.empty_like(q)
+    scores_at_once = 1048576 if wide else 2097152
+    matrices = max(1, scores_at_once // (queries * keys))
+    batches = min(q.size(0), max(1, matrices // n))
+    heads = min(n, matrices)
+    rows = min(queries, max(1, scores_at_once // keys))
+    memory = torch.empty([2, batches * heads * rows * keys], dtype=q.dtype)
+    wide_memory = torch.empty([2, memory.size(1) if wide else 0])
+    for b in range(0, q.size(0), batches):
+        for h in range(0, n, heads):
+            keys_here = k[b:b + batches, h:h + heads].reshape([-1, keys, width])
+            v_here = v[b:b + batches, h:h + heads].reshape([-1, keys, width])
+            for i in range(0, queries, rows):
+                q_here = q[b:b + batches, h:h + heads, i:i + rows]
+                sizes = [q_here.size(0), q_here.size(1), q_here.size(2), keys]
+                count = sizes[0] * sizes[1] * sizes[2] * keys
+                flat = [sizes[0] * sizes[1], sizes[2], keys]
+                scores = memory[0, :count].view(flat)
+                weights = memory[1, :count].view(flat)
+                torch.baddbmm(scores, q_here.reshape([-1, sizes[2], width]), keys_here.transpose(1, 2), beta=0, alpha=scale, out=scores)
+                if has_mask:
+                    added_here = added[b:b + batches, h:h + heads, i:i + rows]
+                    if wide:
+                        wide_scores = wide_memory[0, :count].view(flat)
+                        wide_weights = wide_memory[1, :count].view(flat)
+                        wide_scores.copy_(scores)
+                        wide_scores.view(sizes).add_(added_here)
+                        torch.softmax(wide_scores, -1, out=wide_weights)
+                        weights.copy_(wide_weights)
+                    else:
+                        scores.view(sizes).add_(added_here)
+                        torch.softmax(scores, -1, out=weights)
+                else:
+                    torch.softmax(scores, -1, out=weights)
+                torch.bmm(weights, v_here, out=out[b:b + batches, h:h + heads, i:i + rows].view([-1, sizes[2], width]))
+    return out
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], scale: float, emulated: bool, blocks: bool, wide: bool) -> Tensor:
     sizes = four_sizes(q)
     dtype = 6 if emulated else v.dtype
     if mask is not None:
         mask = mask.expand([sizes[0], sizes[1], sizes[2], k.size(-2)])
         if mask.dtype != dtype:
             mask = mask.to(6)
-    out = torch.scaled_dot_product_attention(rows(q, sizes, dtype), rows(k, sizes, dtype), rows(v, sizes, dtype), mask, 0.0, False, scale=scale)
+            wide = True
+    q4 = rows(q, sizes, dtype)
+    k4 = rows(k, sizes, dtype)
+    v4 = rows(v, sizes, dtype)
+    if blocks:
+        out = attend_in_blocks(q4, k4, v4, mask, scale, wide)
+    else:
+        out = torch.scaled_dot_product_attention(q4, k4, v4, mask, 0.0, False, scale=scale)
     return out.to(v.dtype).contiguous().view(q.size())
 
 def is_for_gpu(q: Tensor, k: Tensor) -> bool:

@@ -29,6 +29,7 @@ namespace {
 using namespace torch::jit;
 
 constexpr int64_t kManyQueries = 768;
+constexpr int64_t kQueriesOfBlocks = 128;
 constexpr double kLow = -1e4;  // what people write for minus infinity is lower
 
 // One operator between the first product and the softmax.
@@ -57,7 +58,9 @@ struct Attention {
   std::string v, out;  // what becomes of it, and of the result
   int64_t rank = 0;
   bool is_by_columns = false;
-  std::vector<Step> steps;  // from the first product down to the softmax
+  bool rounds_scores = false;  // the first product gives a reduced dtype
+  bool adds_in_float = false;  // and something is added to them in float32
+  std::vector<Step> steps;     // from the first product down to the softmax
   c10::ScalarType dtype = c10::kFloat;
   c10::DeviceType device = c10::DeviceType::CPU;
 
@@ -233,6 +236,7 @@ class Matcher {
         }
         found.rank = std::max(found.rank, product->rank);
         found.first = *product;
+        found.rounds_scores = is_reduced(dtype(node->output()));
         found.steps.insert(found.steps.end(), product->steps.rbegin(), product->steps.rend());
         std::reverse(found.steps.begin(), found.steps.end());
         return true;
@@ -242,6 +246,7 @@ class Matcher {
         value = node->input(0);
       } else if (const auto step = step_of(node, scores)) {
         found.steps.push_back(*step);
+        found.adds_in_float |= step->kind == Step::add && dtype(node->output()) == c10::kFloat;
         value = node->input(scores);
       } else {
         return false;
@@ -597,15 +602,25 @@ void write_steps(const Attention& found, Call& call) {
   call.line("        if fits:");
   call.line(std::string("            out = ") +
             (found.is_on_gpu() ? "attend_on_gpu(q, k, v, " : "attend(q, k, v, ") +
-            (has_mask ? "mask" : "None") + ", scale" + (found.is_on_gpu() ? ")" : ", emulated)") +
+            (has_mask ? "mask" : "None") + ", scale" +
+            (found.is_on_gpu()     ? ")"
+             : found.adds_in_float ? ", emulated, blocks, True)"
+                                   : ", emulated, blocks, False)") +
             found.out);
   call.line("            done = True");
 }
 
-Call call_of(const Attention& found, Value* emulated) {
+// What is asked of the processor; nothing on a GPU.
+struct Asked {
+  Value* emulated = nullptr;
+  Value* blocks = nullptr;
+};
+
+Call call_of(const Attention& found, const Asked& asked) {
   Call call;
-  if (emulated) {
-    call.arguments.emplace_back("emulated: bool", emulated);
+  if (asked.emulated) {
+    call.arguments.emplace_back("emulated: bool", asked.emulated);
+    call.arguments.emplace_back("blocks: bool", asked.blocks);
   }
   const std::string x = call.take("Tensor", found.first.left);
   const std::string y = call.take("Tensor", found.first.right);
@@ -615,7 +630,8 @@ Call call_of(const Attention& found, Value* emulated) {
   call.line("    q = " + x + found.first.left_rows);
   call.line("    k = " + y + found.first.right_columns);
   call.line("    v = " + z + found.v);
-  call.line("    if can_attend(q, k, v, " + std::to_string(found.rank) + "):");
+  call.line("    if can_attend(q, k, v, " + std::to_string(found.rank) + ")" +
+            (asked.blocks ? " and is_worth_it(q, k, blocks):" : ":"));
   call.line("        scale = 1.0");
   if (found.is_on_gpu()) {
     call.line("        fits = is_for_gpu(q, k)");
@@ -653,11 +669,11 @@ class AttentionFuser {
     const WithInsertPoint here(last);
     std::vector<Value*> tried;  // whether it was computed, and what it gives
     if (found.is_on_gpu()) {
-      tried = attended(found, nullptr);
+      tried = attended(found, {});
     } else {
-      Value* emulated = is_emulated(graph_, found.dtype);
+      const auto [asked, is_wanted] = questions(found);
       tried = insert_if(
-                  is_wanted(found, emulated), [&] { return attended(found, emulated); },
+                  is_wanted, [&, asked = asked] { return attended(found, asked); },
                   [&] { return value_list{graph_.insertConstant(false), found.first.left}; })
                   ->outputs()
                   .vec();
@@ -671,8 +687,9 @@ class AttentionFuser {
   }
 
  private:
-  // Whether it is worth trying: where the processor emulates the dtype, or there are many queries.
-  Value* is_wanted(const Attention& found, Value* emulated) {
+  // How it is computed, and whether it is worth trying: where the processor emulates the dtype, in
+  // blocks, or by PyTorch's kernel where there are many queries.
+  std::pair<Asked, Value*> questions(const Attention& found) {
     Value* x = found.first.left;
     int64_t dim = found.first.left_rows == kTurned ? -1 : -2;
     if (const size_t list = found.first.left_rows.find('['); list != std::string::npos) {
@@ -684,11 +701,22 @@ class AttentionFuser {
     }
     Value* queries = graph_.insert(aten::size, {x, dim});
     Value* many = graph_.insert(aten::ge, {queries, kManyQueries});
-    return graph_.insert(aten::__or__, {emulated, many});
+    Value* emulated = is_emulated(graph_, found.dtype);
+    if (found.dtype != c10::kBFloat16 || !found.rounds_scores) {
+      return {{emulated, graph_.insertConstant(false)},
+              graph_.insert(aten::__or__, {emulated, many})};
+    }
+    Value* is_faster =
+        graph_.insert(aten::__or__, {is_slow_kernel(graph_), graph_.insert(aten::__not__, {many})});
+    Value* some = graph_.insert(aten::ge, {queries, kQueriesOfBlocks});
+    Value* blocks = graph_.insert(aten::__and__, {is_supported(graph_, found.dtype), is_faster});
+    blocks = graph_.insert(aten::__and__, {blocks, some});
+    Value* either = graph_.insert(aten::__or__, {emulated, many});
+    return {{emulated, blocks}, graph_.insert(aten::__or__, {either, blocks})};
   }
 
-  std::vector<Value*> attended(const Attention& found, Value* emulated) {
-    const Call call = call_of(found, emulated);
+  std::vector<Value*> attended(const Attention& found, const Asked& asked) {
+    const Call call = call_of(found, asked);
     const auto body = compiled(call.source());
     std::vector<Value*> arguments;
     for (const auto& [declared, value] : call.arguments) {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -287,10 +288,15 @@ void use_packed(Module frozen, std::vector<Packable>& packable, const Module& pa
   for (const auto dtype : {c10::kBFloat16, c10::kHalf}) {
     const std::string end = dtype == c10::kHalf ? "float16" : "bfloat16";
     for (Node* question : all_nodes(*graph, *question_about(dtype))) {
-      for (const Use& use : std::vector<Use>(question->output()->uses())) {
-        if (use.user->kind() == aten::__not__) {
-          use.user->output()->replaceAllUsesWith(get("emulated_" + end));
-          use.user->destroy();
+      std::set<Node*> users;
+      for (const Use& use : question->output()->uses()) {
+        users.insert(use.user);
+      }
+      for (Node* user : users) {
+        if (user->kind() == aten::__not__ || asks_of_kernel(user)) {
+          const bool is_of_kernel = user->kind() != aten::__not__;
+          user->output()->replaceAllUsesWith(get(is_of_kernel ? "slow_kernel" : "emulated_" + end));
+          user->destroy();
         }
       }
       if (question->hasUses()) {

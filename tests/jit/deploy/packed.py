@@ -35,6 +35,24 @@ class OnOldProcessor(Packed):
         return False
 
 
+class WithFastKernel(Packed):
+    def kernel_has_instructions(self) -> bool:
+        return True
+
+
+class WithSlowKernel(Packed):
+    def kernel_has_instructions(self) -> bool:
+        return False
+
+
+@contextlib.contextmanager
+def kernel(slow: bool) -> Iterator[None]:
+    """Where PyTorch's kernel of attention computes with bfloat16's instructions, or does not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_freeze, "Packed", WithSlowKernel if slow else WithFastKernel)
+        yield
+
+
 @contextlib.contextmanager
 def old_processor() -> Iterator[None]:
     """A processor that emulates reduced dtypes, for machines whose processor does not."""

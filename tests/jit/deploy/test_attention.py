@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 
 import jit_amp
+from jit_amp._packed import emulates
 
 from ..support import imported
+from .packed import kernel
 
 HEAD = """
 import math
@@ -26,8 +28,8 @@ class Model(nn.Module):
         super().__init__()
         self.q, self.k, self.v = (nn.Linear(16, 16) for _ in range(3))
         self.drop = nn.Dropout(0.1)
-        self.register_buffer("causal", torch.ones(900, 900).tril().bool())
-        self.register_buffer("bias", torch.randn(2, 900, 900))
+        self.register_buffer("causal", torch.ones(1500, 1500).tril().bool())
+        self.register_buffer("bias", torch.randn(2, 1500, 1500))
 
     def forward(self, x: Tensor, mask: Tensor):
         with torch.autocast("{device}", dtype=torch.{dtype}):
@@ -151,19 +153,25 @@ def inputs(n: int, batch: int = 1) -> tuple[Tensor, Tensor]:
     return torch.randn(batch, n, 16, generator=torch.Generator().manual_seed(n)), causal(n)
 
 
-def server(model: nn.Module, example: Any) -> Any:
-    return jit_amp.freeze(model, example_inputs=example, target="server")
+def server(model: nn.Module, example: Any, slow_kernel: bool = False) -> Any:
+    """Frozen for a processor whose PyTorch has a fast kernel, or a slow one."""
+    with kernel(slow_kernel):
+        return jit_amp.freeze(model, example_inputs=example, target="server")
 
 
-def ran(call: Any, *given: Any) -> set[str]:
-    """The operators that a call runs."""
+def ran(call: Any, *given: Any) -> dict[str, int]:
+    """The operators that a call runs, and how many times."""
     with torch.profiler.profile(acc_events=True) as profile:
         call(*given)
-    return {event.key for event in profile.key_averages()}
+    return {event.key: event.count for event in profile.key_averages()}
 
 
 def is_fused(call: Any, *given: Any) -> bool:
     return any("scaled_dot_product" in name for name in ran(call, *given))
+
+
+def blocks_of(call: Any, *given: Any) -> int:
+    return ran(call, *given).get("aten::baddbmm", 0)
 
 
 def strides(tensor: Tensor) -> list[int]:
@@ -197,6 +205,52 @@ def test_fused(name: str, tmp_path: Path) -> None:
             assert (actual.dtype, actual.shape) == (eager.dtype, eager.shape)
             torch.testing.assert_close(actual, eager, rtol=0.05, atol=0.03)
     assert "scaled_dot_product" not in str(jit_amp.freeze(model, example_inputs=long).graph)
+
+
+BLOCKS = {  # inputs, and how many blocks there are: more where numbers are added in float32
+    "one head after the other, in parts": (inputs(1500), (4, 6)),
+    "many batches at once, then the rest": (inputs(256, 24), (2, 3)),
+}
+EXACT = ["in float32"]  # scores that the program does not round
+
+
+@pytest.mark.parametrize("blocks", BLOCKS)
+@pytest.mark.parametrize("name", [name for name in FUSED if name != "one matrix"])
+def test_in_blocks(name: str, blocks: str, tmp_path: Path) -> None:
+    model, (given, counts) = made(FUSED[name], tmp_path), BLOCKS[blocks]
+    with torch.no_grad():
+        frozen = server(model, inputs(4, 2), slow_kernel=True)
+        assert_as_exact(frozen, model, given)
+        if emulates(torch.bfloat16) or name in EXACT:
+            assert is_fused(frozen, *given) == (emulates(torch.bfloat16) or given[0].size(1) > LONG)
+        else:
+            assert blocks_of(frozen, *given) in counts
+            assert not is_fused(frozen, *given)
+
+
+def test_blocks_of_few_queries(tmp_path: Path) -> None:
+    """They are faster than PyTorch's kernel everywhere, but for a few scores."""
+    frozen = server(made(FUSED["masked"], tmp_path), inputs(4, 2), slow_kernel=False)
+    with torch.no_grad():
+        for given, is_in_blocks in (
+            (inputs(256, 24), True),
+            (inputs(256, 8), False),
+            (inputs(100, 200), False),
+            (inputs(1500), False),
+        ):
+            expected = is_in_blocks and not emulates(torch.bfloat16)
+            assert bool(blocks_of(frozen, *given)) == expected
+
+
+def test_a_mask_of_each_batch_in_blocks(tmp_path: Path) -> None:
+    model = made("s = q @ k.mT\ns = s.masked_fill(~mask[:, None], -1e9)\n" + SUM, tmp_path)
+    x, mask = inputs(256, 24)
+    lengths = torch.arange(1, 25) * 10
+    masks = mask & (torch.arange(256) < lengths[:, None])[:, None]
+    with torch.no_grad():
+        frozen = server(model, (x, masks), slow_kernel=True)
+        assert_as_exact(frozen, model, (x, masks))
+        assert bool(blocks_of(frozen, x, masks)) != emulates(torch.bfloat16)
 
 
 @pytest.mark.parametrize("name", ["scaled", "masked", "a bias", "einsum"])

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 import jit_amp
 
 from ..support import fresh, imported, tensors_of
+from .packed import kernel, old_processor
 
 HEAD = """
 import torch
@@ -133,10 +134,10 @@ INPUTS = {
 }
 
 
-def made(tail: str, folder: Path) -> nn.Module:
+def made(tail: str, folder: Path, head: str = HEAD) -> nn.Module:
     body = "".join(f"            {line}\n" for line in tail.splitlines())
     torch.manual_seed(0)
-    return imported(HEAD + body, folder / "layouts.py").Model().eval().requires_grad_(False)
+    return imported(head + body, folder / "layouts.py").Model().eval().requires_grad_(False)
 
 
 def saved_copy(module: Any) -> Any:
@@ -168,7 +169,7 @@ def ran(call: Any, x: Tensor) -> tuple[Any, Any]:
         return arguments, None
 
 
-def assert_near(call: Any, model: nn.Module, x: Tensor, case: str) -> None:
+def assert_near(call: Any, model: nn.Module, x: Tensor, case: str, tolerance: float = 0.03) -> None:
     given, expected = ran(copy.deepcopy(model), x)
     if expected is None:
         assert case != "the example's"
@@ -182,7 +183,7 @@ def assert_near(call: Any, model: nn.Module, x: Tensor, case: str) -> None:
         for ours, eagers in pairs:
             assert (ours.dtype, ours.shape) == (eagers.dtype, eagers.shape), case
             assert not ours.numel() or strides(ours) == strides(eagers), case
-            torch.testing.assert_close(ours, eagers, rtol=0.03, atol=0.03)
+            torch.testing.assert_close(ours, eagers, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("target", FORMS)
@@ -223,13 +224,13 @@ STATEMENTS = (
 )
 
 
-def written(seed: int) -> str:
-    """A random tail of statements on a growing number of feature maps."""
+def written(seed: int, statements: tuple[str, ...] = STATEMENTS) -> str:
+    """A random tail of statements on a growing number of feature maps, or of tokens."""
     choose = random.Random(seed)
     names, lines = ["a", "b"], []
     for i in range(choose.randint(2, 6)):
         u, w, v = choose.choice(names), choose.choice(names), f"v{i}"
-        statement = choose.choice(STATEMENTS)
+        statement = choose.choice(statements)
         lines.append(statement.format(u=u, w=w, v=v))
         if "{v}" in statement:
             names.append(v)
@@ -249,6 +250,98 @@ def test_random_programs(target: Any, tmp_path: Path, layouts: int) -> None:
         for name, change in INPUTS.items():
             assert_near(frozen, model, change(x), f"seed {seed}, {name}:\n{tail}")
     assert target == "portable" or changed > layouts / 4  # or the test would look at nothing
+
+
+TOKENS = """
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(64, 64)
+        self.second = nn.Linear(64, 64, bias=False)
+        self.wide = nn.Linear(64, 160)
+        self.narrow = nn.Linear(160, 64)
+        self.norm = nn.LayerNorm(64)
+        self.drop = nn.Dropout(0.2)
+        self.register_buffer("bias", torch.randn(4, 800, 800))
+
+    def heads(self, x: Tensor):
+        return x.view(x.size(0), x.size(1), 4, 16).transpose(1, 2)
+
+    def tokens(self, x: Tensor):
+        return x.transpose(1, 2).reshape(x.size(0), x.size(2), 64)
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            a = self.first(x)
+            b = F.relu(self.second(a), inplace=True)
+            n = a.size(1)
+            causal = torch.ones(n, n, dtype=torch.bool).triu(1)
+"""
+SCORES = "q, k, s = self.heads({u}), self.heads({w}), self.heads({u}) @ self.heads({w}).mT\n"
+PLAIN = SCORES + "{v} = self.tokens((s * 0.25).softmax(-1) @ k)"
+MASKED = (
+    SCORES + "s.masked_fill_(causal, float('-inf'))\n"
+    "{v} = self.tokens(self.drop(s.softmax(-1)) @ k)"
+)
+STATEMENTS_OF_TOKENS = (
+    *(PLAIN, MASKED) * 2,
+    SCORES + "s = s * 0.25 + self.bias[:, :n, :n]\n{v} = self.tokens(s.softmax(-1) @ k)",
+    SCORES
+    + "s = s.float().softmax(-1)\n{v} = self.tokens(s.to(k.dtype) @ k) + s.sum().to(k.dtype)",
+    SCORES + "s = s.softmax(-1)\nq *= 0.5\n{v} = self.tokens(s @ q)",
+    SCORES + "s.div_(4)\ns += self.bias[:1, :n, :n].to(s.dtype)\n"
+    "{v} = self.tokens(torch.where(causal, -1e9, s).softmax(-1) @ q.relu_())",
+    "{v} = self.narrow(F.gelu(self.wide({u})))",
+    "{v} = {w} + self.narrow(F.silu(self.wide({u})))",
+    "{v} = self.first({u})\n{v} += {w}",
+    "{v} = self.first({u}).relu_()",
+    "{v} = self.second({u}[:, :1]) + {w}",
+    "{v} = torch.tanh(self.second({u}).add_({w}))",
+    "{v} = self.norm({u} + {w}).to(torch.bfloat16)",
+    "{v} = {u}.add_({w})",
+    "{u}[:, :1].mul_(0.5)",
+    "{u}[..., 3:9] = 0.25",
+    "{v} = {u}.detach()",
+    "{v} = {u}.transpose(0, 1).contiguous().transpose(0, 1)",
+    "{v} = torch.cat([{u}, {w}], 1)[:, :n]",
+    "if {u}.size(1) > 100:\n    {u}.neg_()",
+    "{v} = {u}\nif {u}.size(0) > 1:\n    {v} = self.first({w}).relu()",
+)
+LONG_INPUTS = {
+    "the example's": lambda x: x,
+    "columns": lambda x: x.mT.contiguous().mT,
+    "another length": lambda x: x.repeat(1, 4, 1)[:, 3:],
+    "one": lambda x: x[:1],
+    "one token": lambda x: x[:, :1],
+    "none": lambda x: x[:0],
+    "without a batch": lambda x: x[0],
+    "so long that attention is computed in blocks": lambda x: x.repeat(1, 64, 1),
+    "and longer": lambda x: x[:1].repeat(1, 100, 1),
+}
+PROCESSORS = [lambda: kernel(slow=True), lambda: kernel(slow=False), old_processor]
+
+
+@torch.no_grad()
+def test_random_programs_of_tokens(tmp_path: Path, layouts: int) -> None:
+    """Layers with what follows them, attention by hand and writes, on three kinds of processors."""
+    changed, attended, programs = 0, 0, layouts // 2
+    for seed in range(programs):
+        tail = written(seed, STATEMENTS_OF_TOKENS)
+        (folder := tmp_path / str(seed)).mkdir()
+        model, x = made(tail, folder, TOKENS), torch.randn(2, 8, 64)
+        with PROCESSORS[seed % 3]():
+            frozen = jit_amp.freeze(model, example_inputs=(x,), target="server")
+        changed += "_linear_pointwise" in str(frozen.graph)
+        attended += "scaled_dot_product" in str(frozen.graph)
+        for name, change in LONG_INPUTS.items():
+            assert_near(frozen, model, change(x), f"seed {seed}, {name}:\n{tail}", 0.1)
+    assert changed > programs / 2
+    assert attended > programs / 4
 
 
 def test_a_server_needs_numerics_and_a_known_name() -> None:

@@ -359,6 +359,33 @@ def test_a_product_tells_whether_there_are_instructions(most: str, tmp_path: Pat
     assert ran.stdout.splitlines() == [str([has, has]), "True"]
 
 
+ASKS_KERNEL = """
+import torch
+from jit_amp._packed import Packed
+own = Packed([], [])
+print([each.kernel_has_instructions() for each in (own, torch.jit.script(own))])
+torch.set_flush_denormal(True)
+print(own.kernel_has_instructions())
+"""
+
+
+@pytest.mark.skipif("avx512_bf16" not in FLAGS, reason="elsewhere the processor emulates bfloat16")
+def test_an_attention_tells_whether_the_kernel_has_instructions(tmp_path: Path) -> None:
+    """MKL, whose products the kernel takes, has none for processors of AMD."""
+    (tmp_path / "asks.py").write_text(ASKS_KERNEL)
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", tmp_path / "asks.py"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    both, flushed = ran.stdout.splitlines()
+    if "AuthenticAMD" in FLAGS:
+        assert both == "[False, False]"
+    assert both in ("[False, False]", "[True, True]")
+    assert flushed == "True"
+
+
 def test_an_unpacked_weight_has_the_strides_that_were_saved() -> None:
     weight = torch.rand(8, 8, 1, 1).bfloat16().to(memory_format=torch.channels_last)
     own = OnProcessor([weight], [[0, 0, 1, 1, 1, 1, 1, 2, 8, 4, 4]])
