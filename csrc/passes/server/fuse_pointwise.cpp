@@ -205,7 +205,7 @@ class PointwiseFuser {
     if (fusion.layer->kind() != aten::linear || weight.numel() > kTooFewToFuse) {
       return fits_here(fusion, weight);
     }
-    Value* elements = graph_.insert(aten::numel, {fusion.layer->input(0)});
+    Value* elements = graph_.insert(Symbol::aten("numel"), {fusion.layer->input(0)});
     Value* many = graph_.insert(aten::gt, {elements, kTooFewToFuse / weight.size(0)});
     return insert_if(
         many, [&] { return fits_here(fusion, weight); },
