@@ -214,7 +214,7 @@ def test_a_small_layer_is_fused_where_it_is_called_with_rows(rows: int, is_fused
     """As PyTorch itself calls oneDNN from some size on."""
     text = case(LINEAR, "%z : Tensor = aten::relu(%y)", "return (%z)")
     graph, x = check("fuse_pointwise", text, matrix(), stock=True), torch.randn(rows, 64).bfloat16()
-    with torch.profiler.profile() as profile:
+    with torch.profiler.profile(acc_events=True) as profile:
         values_of(graph, x)
     found = {event.name for event in profile.events()}
     native = torch.ops.mkldnn._is_mkldnn_bf16_supported()
