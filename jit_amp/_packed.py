@@ -131,8 +131,9 @@ class Packed(nn.Module):
 
     def kernel_has_instructions(self) -> bool:
         """Whether PyTorch's kernel of attention computes in bfloat16, too. It takes MKL's products,
-        which for processors of AMD are float32's. Found out as in has_instructions: the first key
-        weighs more than the second, but where its product is taken for zero."""
+        which for processors of AMD are float32's. Found out as in has_instructions: the
+        instructions take such a small query for zero, so that both keys weigh one half; in float32
+        the first key weighs nearly all."""
         q, k, v = (
             torch.full([1, 1, 1, 64], 2.0**-130),
             torch.zeros(1, 1, 2, 64),

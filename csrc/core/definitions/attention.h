@@ -2,10 +2,11 @@
 // number 6 is float32 (c10/core/ScalarType.h), and the layout 0 a strided tensor's. Where the
 // processor emulates the dtype, float32 is as fast.
 //
-// In blocks the scores are made as the program makes them, rounded where it rounds them or less
-// often, but of so many heads or queries at a time that they fit into a processor's cache: 4 MiB.
-// Their memory is taken once, since to get new memory for each step takes longer than to compute.
-// What is added in float32 (`wide`) is added to scores that were widened.
+// In blocks the scores are made as the program makes them, but of so many heads or queries at a time
+// that they fit into a processor's cache: 4 MiB, and the weights that the softmax makes of them as
+// much. Their memory is taken once, since to get new memory for each step takes longer than to
+// compute. Where the program scales or adds in float32 (`wide`), so do blocks; where it does so in
+// bfloat16, the product is scaled before it is rounded.
 //
 // On CUDA nothing here reads a number of a tensor. What the kernels want, from
 // aten/src/ATen/native/transformers/cuda: operands and masks of whole 16 bytes, a mask whose last
@@ -70,15 +71,23 @@ def can_mask(mask: Tensor, q: Tensor, k: Tensor) -> bool:
         fits = fits and broadcasts(m[3], k.size(-2))
     return fits
 
-def leaves_any(mask: Tensor) -> bool:
-    return bool(torch.isfinite(mask.amax(-1)).all())
+def leaves_any(mask: Tensor, limit: float) -> bool:
+    best = mask.amax(-1)
+    return bool(torch.logical_and(best > -limit, best < limit).all())
+
+def is_moderate(scale: float) -> bool:
+    return abs(scale) > 1e-30 and abs(scale) < 1e30
 
 def rows(x: Tensor, sizes: List[int], dtype: int) -> Tensor:
     x = x.to(dtype).view(four_sizes(x)).expand([sizes[0], sizes[1], x.size(-2), x.size(-1)])
     return x if x.stride(-1) == 1 else x.contiguous()
 
 def is_worth_it(q: Tensor, k: Tensor, blocks: bool) -> bool:
-    return not blocks or q.numel() // q.size(-1) * k.size(-2) >= 2097152
+    sizes = four_sizes(q)
+    return not blocks or sizes[0] * sizes[1] * sizes[2] * k.size(-2) >= 2097152
+
+def is_as_large(v: Tensor, q: Tensor) -> bool:
+    return v.dim() == q.dim() and v.size()[:-2] == q.size()[:-2]
 
 def attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], scale: float, wide: bool) -> Tensor:
     n = q.size(1)
@@ -95,7 +104,7 @@ def attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], sc
     heads = min(n, matrices)
     rows = min(queries, max(1, scores_at_once // keys))
     memory = torch.empty([2, batches * heads * rows * keys], dtype=q.dtype)
-    wide_memory = torch.empty([2, memory.size(1) if wide else 0])
+    wide_memory = torch.empty([2, memory.size(1) if wide else 0], dtype=6)
     for b in range(0, q.size(0), batches):
         for h in range(0, n, heads):
             keys_here = k[b:b + batches, h:h + heads].reshape([-1, keys, width])
@@ -107,20 +116,19 @@ def attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], sc
                 flat = [sizes[0] * sizes[1], sizes[2], keys]
                 scores = memory[0, :count].view(flat)
                 weights = memory[1, :count].view(flat)
-                torch.baddbmm(scores, q_here.reshape([-1, sizes[2], width]), keys_here.transpose(1, 2), beta=0, alpha=scale, out=scores)
-                if has_mask:
-                    added_here = added[b:b + batches, h:h + heads, i:i + rows]
-                    if wide:
-                        wide_scores = wide_memory[0, :count].view(flat)
-                        wide_weights = wide_memory[1, :count].view(flat)
-                        wide_scores.copy_(scores)
-                        wide_scores.view(sizes).add_(added_here)
-                        torch.softmax(wide_scores, -1, out=wide_weights)
-                        weights.copy_(wide_weights)
-                    else:
-                        scores.view(sizes).add_(added_here)
-                        torch.softmax(scores, -1, out=weights)
+                torch.baddbmm(scores, q_here.reshape([-1, sizes[2], width]), keys_here.transpose(1, 2), beta=0, alpha=1.0 if wide else scale, out=scores)
+                if wide:
+                    wide_scores = wide_memory[0, :count].view(flat)
+                    wide_weights = wide_memory[1, :count].view(flat)
+                    wide_scores.copy_(scores)
+                    wide_scores.mul_(scale)
+                    if has_mask:
+                        wide_scores.view(sizes).add_(added[b:b + batches, h:h + heads, i:i + rows])
+                    torch.softmax(wide_scores, -1, out=wide_weights)
+                    weights.copy_(wide_weights)
                 else:
+                    if has_mask:
+                        scores.view(sizes).add_(added[b:b + batches, h:h + heads, i:i + rows])
                     torch.softmax(scores, -1, out=weights)
                 torch.bmm(weights, v_here, out=out[b:b + batches, h:h + heads, i:i + rows].view([-1, sizes[2], width]))
     return out

@@ -58,9 +58,11 @@ struct Attention {
   std::string v, out;  // what becomes of it, and of the result
   int64_t rank = 0;
   bool is_by_columns = false;
-  bool rounds_scores = false;  // the first product gives a reduced dtype
-  bool adds_in_float = false;  // and something is added to them in float32
-  std::vector<Step> steps;     // from the first product down to the softmax
+  bool rounds_scores = false;   // the first product gives a reduced dtype, and nothing else
+  bool is_wide = false;         // they are scaled, or something is added, in float32
+  bool has_half = false;        // float16 has small numbers only
+  std::vector<Value*> widened;  // what was converted to float32, which must be as it was then
+  std::vector<Step> steps;      // from the first product down to the softmax
   c10::ScalarType dtype = c10::kFloat;
   c10::DeviceType device = c10::DeviceType::CPU;
 
@@ -175,7 +177,7 @@ class Matcher {
     const std::string queries = without(p, z), width = without(z, p);
     // Which of the last two letters of `p` is summed over is what has to have been normalised.
     if (keys.size() != 1 || queries.size() != 1 || width.size() != 1 || p.size() < 2 ||
-        p != batch + queries + keys || out.size() != p.size()) {
+        p != batch + queries + keys || out.size() != p.size() || out.back() != width[0]) {
       return std::nullopt;
     }
     found.chain.push_back(node->input(1)->node());
@@ -197,6 +199,7 @@ class Matcher {
         value = node->input(0);
         turned = !turned;
       } else if (node->kind() == aten::softmax || node->kind() == aten::_softmax) {
+        found.has_half |= dtype(node->output()) == c10::kHalf;
         const auto dim = toIValue(node->input(1));
         if (!dim || !dim->isInt() || !is_floating(node->input(0))) {
           return false;
@@ -227,6 +230,7 @@ class Matcher {
 
   bool find_first_product(Value* value, Attention& found) const {
     for (Node* node = step_up(value, found); node; node = step_up(value, found)) {
+      found.has_half |= dtype(node->output()) == c10::kHalf;
       if (auto product = first_product(node, found.is_by_columns)) {
         if (node->kind() == aten::einsum) {
           found.chain.push_back(node->input(1)->node());
@@ -236,7 +240,9 @@ class Matcher {
         }
         found.rank = std::max(found.rank, product->rank);
         found.first = *product;
-        found.rounds_scores = is_reduced(dtype(node->output()));
+        found.rounds_scores = is_reduced(dtype(node->output())) &&
+                              std::none_of(product->steps.begin(), product->steps.end(),
+                                           [](const Step& step) { return step.kind == Step::add; });
         found.steps.insert(found.steps.end(), product->steps.rbegin(), product->steps.rend());
         std::reverse(found.steps.begin(), found.steps.end());
         return true;
@@ -246,7 +252,8 @@ class Matcher {
         value = node->input(0);
       } else if (const auto step = step_of(node, scores)) {
         found.steps.push_back(*step);
-        found.adds_in_float |= step->kind == Step::add && dtype(node->output()) == c10::kFloat;
+        found.is_wide |= step->kind != Step::exclude && step->kind != Step::keep &&
+                         dtype(node->output()) == c10::kFloat;
         value = node->input(scores);
       } else {
         return false;
@@ -483,6 +490,12 @@ class Matcher {
     if (dtype(found.z) != result) {
       return false;
     }
+    for (Value* value : {found.first.left, found.first.right}) {
+      if (dtype(value) != result) {
+        found.widened.push_back(value);
+      }
+    }
+    found.has_half |= result == c10::kHalf;
     const auto is = [&](Step::Kind kind) {
       return std::any_of(found.steps.begin(), found.steps.end(),
                          [&](const Step& step) { return step.kind == kind; });
@@ -567,6 +580,10 @@ void write_steps(const Attention& found, Call& call) {
       const std::string factor =
           (step.kind == Step::scale ? " * " : " / ") + call.take("float", step.operand);
       call.line("        scale = scale" + factor);
+      call.line(found.is_on_gpu() ? "" : "        fits = fits and is_moderate(scale)");
+      call.line(found.has_half && !found.is_on_gpu()
+                    ? "        fits = fits and bound * abs(scale) < limit"
+                    : "");
       if (has_mask) {
         call.line("        mask = mask.to(6)" + factor);
       }
@@ -598,14 +615,15 @@ void write_steps(const Attention& found, Call& call) {
   call.line(has_mask ? "        fits = fits and can_mask(mask, q, k)" : "");
   // Flash attention looks for the largest product before it is scaled.
   call.line(found.is_on_gpu() ? "        fits = fits and scale > 0.0 and scale < 1e30" : "");
-  call.line(has_mask && !found.is_on_gpu() ? "        fits = fits and leaves_any(mask)" : "");
+  call.line(has_mask && !found.is_on_gpu() ? "        fits = fits and leaves_any(mask, limit)"
+                                           : "");
   call.line("        if fits:");
   call.line(std::string("            out = ") +
             (found.is_on_gpu() ? "attend_on_gpu(q, k, v, " : "attend(q, k, v, ") +
             (has_mask ? "mask" : "None") + ", scale" +
-            (found.is_on_gpu()     ? ")"
-             : found.adds_in_float ? ", emulated, blocks, True)"
-                                   : ", emulated, blocks, False)") +
+            (found.is_on_gpu() ? ")"
+             : found.is_wide   ? ", emulated, blocks, True)"
+                               : ", emulated, blocks, False)") +
             found.out);
   call.line("            done = True");
 }
@@ -627,17 +645,23 @@ Call call_of(const Attention& found, const Asked& asked) {
   const std::string z = call.take("Tensor", found.z);
   call.line("    done = False");
   call.line("    out = " + x);
-  call.line("    q = " + x + found.first.left_rows);
-  call.line("    k = " + y + found.first.right_columns);
-  call.line("    v = " + z + found.v);
+  const auto viewed = [](const std::string& name, const std::string& view) {
+    return view == kTurned ? "turned(" + name + ")" : name + view;
+  };
+  call.line("    q = " + viewed(x, found.first.left_rows));
+  call.line("    k = " + viewed(y, found.first.right_columns));
+  call.line("    v = " + viewed(z, found.v));
   call.line("    if can_attend(q, k, v, " + std::to_string(found.rank) + ")" +
-            (asked.blocks ? " and is_worth_it(q, k, blocks):" : ":"));
+            (asked.blocks ? " and is_worth_it(q, k, blocks)" : "") +
+            // Otherwise eager's result has other strides.
+            (found.last()->kind() == aten::einsum ? " and is_as_large(v, q):" : ":"));
   call.line("        scale = 1.0");
   if (found.is_on_gpu()) {
     call.line("        fits = is_for_gpu(q, k)");
   } else {
     call.line("        bound = largest_score(q, k)");
-    call.line("        fits = bound < 1e38");
+    call.line(found.has_half ? "        limit = 6e4" : "        limit = 1e38");
+    call.line("        fits = bound < limit");
   }
   write_steps(found, call);
   call.line("    return done, out");
@@ -650,6 +674,11 @@ class AttentionFuser {
 
   // Whether nothing that the operator reads is written to after the program has read it.
   bool can_move(const Attention& found) {
+    for (const Value* value : found.widened) {
+      if (aliases_.hasWriters(value)) {
+        return false;
+      }
+    }
     bool is_written_between = false;
     for (Node* node = found.chain.back(); node != found.last(); node = node->next()) {
       is_written_between |= may_write(node);
@@ -699,7 +728,10 @@ class AttentionFuser {
         dims >> dim >> comma;
       }
     }
-    Value* queries = graph_.insert(aten::size, {x, dim});
+    const auto size = [&] { return graph_.insert(aten::size, {x, dim}); };
+    Value* rank = graph_.insert(aten::dim, {x});
+    Value* queries = insert_if(graph_.insert(aten::ge, {rank, 2}), size,
+                               [&] { return graph_.insertConstant(0); });
     Value* many = graph_.insert(aten::ge, {queries, kManyQueries});
     Value* emulated = is_emulated(graph_, found.dtype);
     if (found.dtype != c10::kBFloat16 || !found.rounds_scores) {

@@ -25,9 +25,10 @@
 //
 //   - a processor that emulates the dtype: the operator, in float32;
 //   - one that computes in bfloat16: blocks, from 128 queries and two million scores on, which fill
-//     a processor's cache. From 768 queries on the operator, in whose kernel MKL multiplies, where
-//     MKL does so with the processor's instructions; and where the program keeps the first
-//     product's result in float32, which blocks would round;
+//     a processor's cache;
+//   - but from 768 queries on the operator, where its kernel is fast: it takes MKL's products;
+//   - and never blocks where they would round more often than the program: where that keeps the
+//     first product's result in float32, or adds to it before it rounds (`baddbmm`);
 //   - one that computes in float16: the operator from 768 queries on;
 //   - for less the program runs as it was written.
 //
@@ -37,7 +38,8 @@
 // fills stay as they are written, and so do negative scales, widths that are no multiple of 8, and
 // more matrices than the kernels take.
 //
-// Left alone: where anything else reads scores, where gradients are recorded, other devices, other
+// Left alone: scales so small or large that a step overflows; results of an `einsum` that eager
+// gives in other strides; what was widened and written to. Where anything else reads scores, where gradients are recorded, other devices, other
 // dtypes than bfloat16 and float16.
 //
 // Results are rounded fewer times, so it is for optimize_numerics=True. Loops must be marked. Must

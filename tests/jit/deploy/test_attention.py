@@ -211,7 +211,7 @@ BLOCKS = {  # inputs, and how many blocks there are: more where numbers are adde
     "one head after the other, in parts": (inputs(1500), (4, 6)),
     "many batches at once, then the rest": (inputs(256, 24), (2, 3)),
 }
-EXACT = ["in float32"]  # scores that the program does not round
+EXACT = ["in float32", "baddbmm"]  # the product is not rounded, or not alone
 
 
 @pytest.mark.parametrize("blocks", BLOCKS)
@@ -251,6 +251,103 @@ def test_a_mask_of_each_batch_in_blocks(tmp_path: Path) -> None:
         frozen = server(model, (x, masks), slow_kernel=True)
         assert_as_exact(frozen, model, (x, masks))
         assert bool(blocks_of(frozen, x, masks)) != emulates(torch.bfloat16)
+
+
+STRANGE = {
+    "a scale of nothing": "s = q @ k.mT * 0.0\n" + SUM,
+    "next to nothing": "s = q @ k.mT * 1e-50\n" + SUM,
+    "more than float32 has": "s = q @ k.mT * 1e39\n" + SUM,
+    "too much and too little": "s = q @ k.mT * 1e30 * 1e30 * 1e-60\n" + SUM,
+    "scores as float16": "s = (q @ k.mT * 1e6).half() * 0.1\np = s.softmax(-1)\nreturn p.to(v) @ v",
+    "an einsum into columns": (
+        "s = torch.einsum('bhqd,bhkd->bhqk', q, k) * 0.35\n"
+        "return torch.einsum('bhqk,bhkd->bhdq', s.softmax(-1), v)"
+    ),
+    "an einsum of one batch of values": (
+        "s = torch.einsum('bhqd,bhkd->bhqk', q, k) * 0.35\n"
+        "return torch.einsum('bhqk,bhkd->bqhd', s.softmax(-1), v[:1])"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_as_it_is_written(name: str, tmp_path: Path) -> None:
+    """What blocks would give otherwise, or with other strides."""
+    model, given = made(STRANGE[name], tmp_path), inputs(256, 24)
+    with torch.no_grad():
+        frozen = server(model, inputs(4, 2), slow_kernel=True)
+        eager = model(*given)
+        for _ in range(3):
+            actual = frozen(*given)
+            assert actual.stride() == eager.stride()
+            torch.testing.assert_close(actual, eager, rtol=0.05, atol=0.03, equal_nan=True)
+
+
+EXACTLY = {
+    "a baddbmm that adds": (
+        "q, k, v = q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)\n"
+        "s = torch.baddbmm(self.bias[:1, :n, :n], q, k.mT)\nreturn torch.bmm(s.softmax(-1), v)"
+    ),
+    "scores that are scaled in float32": (
+        "q, k = q.sign(), k.sign()\ns = (q @ k.mT).float() * 0.13\n"
+        "return s.softmax(-1).to(v.dtype) @ v"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXACTLY)
+def test_blocks_round_no_more_often(name: str, tmp_path: Path) -> None:
+    model = made(EXACTLY[name], tmp_path)
+    with torch.no_grad():
+        frozen = server(model, inputs(4, 2), slow_kernel=True)
+        assert_as_exact(frozen, model, inputs(256, 24))
+
+
+@pytest.mark.parametrize("default", [torch.bfloat16, torch.float64])
+def test_the_callers_default_dtype_is_not_asked(default: torch.dtype, tmp_path: Path) -> None:
+    model, given = made(FUSED["a bias"], tmp_path), inputs(256, 24)
+    with torch.no_grad():
+        frozen = server(model, inputs(4, 2), slow_kernel=True)
+        expected = frozen(*given)
+        torch.set_default_dtype(default)
+        try:
+            assert torch.equal(frozen(*given), expected)
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+
+POOLED = {
+    "one query": "return (keys @ query).softmax(-1) @ keys",
+    "from the left": "return (query @ keys.mT).softmax(-1) @ keys",
+}
+
+
+@pytest.mark.parametrize("body", POOLED.values(), ids=POOLED)
+def test_one_query_without_a_dimension(body: str, tmp_path: Path) -> None:
+    model = made(f"query, keys = q[0, 0, 0], k[0, 0]\n{body}", tmp_path)
+    with torch.no_grad():
+        frozen = server(model, inputs(4))
+        for n in (10, 200, 900):
+            torch.testing.assert_close(frozen(*inputs(n)), model(*inputs(n)), rtol=0.05, atol=0.03)
+
+
+def test_what_was_widened_and_then_written_to(tmp_path: Path) -> None:
+    body = (
+        "wide = q.float()\nwith torch.autocast('cpu', enabled=False):\n"
+        "    wide.mul_(5.123)\n    s = wide @ k.float().mT\n    p = s.softmax(-1).to(v.dtype)\n"
+        "return p @ v"
+    )
+    model = made(body, tmp_path)
+    with torch.no_grad():
+        assert_as_exact(server(model, inputs(4)), model, inputs(LONG))
+
+
+def test_float16_overflows_as_in_eager(tmp_path: Path) -> None:
+    model = made("s = (q * 1e3) @ (k * 1e3).mT * 1e-4\n" + SUM, tmp_path, "float16")
+    with torch.no_grad():
+        actual, eager = server(model, inputs(4))(*inputs(LONG)), model(*inputs(LONG))
+    assert eager.isnan().any()
+    assert torch.equal(actual.isnan(), eager.isnan())
 
 
 @pytest.mark.parametrize("name", ["scaled", "masked", "a bias", "einsum"])
