@@ -2,11 +2,11 @@
 // number 6 is float32 (c10/core/ScalarType.h), and the layout 0 a strided tensor's. Where the
 // processor emulates the dtype, float32 is as fast.
 //
-// In blocks the scores are made as the program makes them, but of so many heads or queries at a time
-// that they fit into a processor's cache: 4 MiB, and the weights that the softmax makes of them as
-// much. Their memory is taken once, since to get new memory for each step takes longer than to
-// compute. Where the program scales or adds in float32 (`wide`), so do blocks; where it does so in
-// bfloat16, the product is scaled before it is rounded.
+// In blocks the scores are made as the program makes them, but of so many heads or queries at a
+// time that they fit into a processor's cache: 4 MiB, and the weights that the softmax makes of
+// them as much. Their memory is taken once, since to get new memory for each step takes longer than
+// to compute. Where the program scales or adds in float32 (`wide`), so do blocks; where it does so
+// in bfloat16, the product is scaled before it is rounded.
 //
 // On CUDA nothing here reads a number of a tensor. What the kernels want, from
 // aten/src/ATen/native/transformers/cuda: operands and masks of whole 16 bytes, a mask whose last

@@ -39,8 +39,8 @@
 // more matrices than the kernels take.
 //
 // Left alone: scales so small or large that a step overflows; results of an `einsum` that eager
-// gives in other strides; what was widened and written to. Where anything else reads scores, where gradients are recorded, other devices, other
-// dtypes than bfloat16 and float16.
+// gives in other strides; what was widened and written to. Where anything else reads scores, where
+// gradients are recorded, other devices, other dtypes than bfloat16 and float16.
 //
 // Results are rounded fewer times, so it is for optimize_numerics=True. Loops must be marked. Must
 // run after functionalize and merge_branches.
