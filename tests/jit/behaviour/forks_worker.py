@@ -13,7 +13,9 @@ import copy
 import faulthandler
 import multiprocessing
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -142,6 +144,14 @@ def child(work: Callable[[], None], forked: Callable[[], None]) -> bool:
         finally:
             os._exit(status)
     forked()
+    late = time.monotonic() + PATIENCE - 20
+    while time.monotonic() < late:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return status == 0
+        time.sleep(0.001)
+    if gdb := shutil.which("gdb"):  # which lock it waits for
+        subprocess.run([gdb, "-p", str(pid), "-batch", "-ex", "bt 20"], stdout=sys.stderr)
     return os.waitpid(pid, 0)[1] == 0
 
 

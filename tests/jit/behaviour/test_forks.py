@@ -15,4 +15,4 @@ def test_every_child_comes_to_its_end() -> None:
     ran = subprocess.run(
         [sys.executable, "-W", "ignore", WORKER], capture_output=True, text=True, timeout=280
     )
-    assert ran.returncode == 0, ran.stdout + ran.stderr[-3000:]
+    assert ran.returncode == 0, ran.stdout + ran.stderr[-6000:]
