@@ -123,7 +123,8 @@ class Packed(nn.Module):
         which compute them elsewhere, do so only in threads that have been told to
         (``torch.set_flush_denormal``), where the answer is oneDNN's.
         """
-        small, large = torch.full([64, 64], 2.0**-130), torch.full([64, 64], 2.0**10)
+        small = torch.full([64, 64], 2.0**-130, dtype=torch.float32)
+        large = torch.full([64, 64], 2.0**10, dtype=torch.float32)
         made = torch.mm(
             self.converted(small, torch.bfloat16), self.converted(large, torch.bfloat16)
         )
@@ -135,9 +136,9 @@ class Packed(nn.Module):
         instructions take such a small query for zero, so that both keys weigh one half; in float32
         the first key weighs nearly all."""
         q, k, v = (
-            torch.full([1, 1, 1, 64], 2.0**-130),
-            torch.zeros(1, 1, 2, 64),
-            torch.zeros(1, 1, 2, 64),
+            torch.full([1, 1, 1, 64], 2.0**-130, dtype=torch.float32),
+            torch.zeros([1, 1, 2, 64], dtype=torch.float32),
+            torch.zeros([1, 1, 2, 64], dtype=torch.float32),
         )
         k[0, 0, 0], v[0, 0, 0] = 2.0**127, 1.0
         if not bool(q.mul(2.0**10).any()):

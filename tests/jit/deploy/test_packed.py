@@ -386,6 +386,25 @@ def test_an_attention_tells_whether_the_kernel_has_instructions(tmp_path: Path) 
     assert flushed == "True"
 
 
+ASKS_UNDER = """
+import torch
+from jit_amp._packed import Packed
+def answers():
+    own = Packed([], [])
+    return [own.has_instructions(), own.kernel_has_instructions()]
+known = answers()
+torch.set_default_dtype(torch.float16)
+print(answers() == known)
+"""
+
+
+def test_the_callers_default_dtype_changes_no_answer(tmp_path: Path) -> None:
+    (tmp_path / "asks.py").write_text(ASKS_UNDER)
+    command = [sys.executable, "-W", "ignore", tmp_path / "asks.py"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == ["True"]
+
+
 def test_an_unpacked_weight_has_the_strides_that_were_saved() -> None:
     weight = torch.rand(8, 8, 1, 1).bfloat16().to(memory_format=torch.channels_last)
     own = OnProcessor([weight], [[0, 0, 1, 1, 1, 1, 1, 2, 8, 4, 4]])
