@@ -24,7 +24,9 @@ GROUPED, GROUP_LINES = {"core", "analysis", "passes"}, 600
 # scripts/env sets JIT_AMP_FILES to "small", where one source changes and all is compiled again; a
 # number is that of large files.
 SMALL_FILES = os.environ.get("JIT_AMP_FILES") == "small"
-STEP = re.compile(r"(\[\d+/\d+\]) .*? [-/]c [^ ]*[/\\](?:csrc|groups)[/\\]([^ ]+) ")
+STEP = re.compile(
+    r"""(\[\d+/\d+\]) .*? [-/]c (?:["'][^"']*|[^ ]*)[/\\](?:csrc|groups)[/\\]([^ "']+)["']? """
+)
 
 
 def find_torch() -> Any:
