@@ -324,10 +324,39 @@ def _gradients(
     return {key: leaf.grad for key, leaf in leaves.items() if leaf.grad is not None}
 
 
+def nodes_of(block: torch._C.Graph | torch._C.Block) -> Iterator[torch._C.Node]:
+    """All nodes, those in blocks and in the graphs that nodes run too, in program order."""
+    for node in block.nodes():
+        yield node
+        for inner in node.blocks():
+            yield from nodes_of(inner)
+        if node.hasAttribute("Subgraph"):
+            yield from nodes_of(node.g("Subgraph"))
+
+
+def operators(graph: torch._C.Graph) -> list[str]:
+    """The kinds of all nodes but constants, in program order.
+
+    Ask these what a graph has in it, not its text, which names the files that it is of: their
+    folders may be called anything.
+    """
+    return [node.kind() for node in nodes_of(graph) if node.kind() != "prim::Constant"]
+
+
+def operators_of_ours(graph: torch._C.Graph) -> list[str]:
+    """Those that need jit_amp to run."""
+    return [kind for kind in operators(graph) if kind.startswith("jit_amp::")]
+
+
+def text_of(graph: torch._C.Graph) -> str:
+    """The graph as text, for what its nodes do not tell, such as types; without names of files."""
+    return re.sub(r"[ \t]*#[^\n]*", "", str(graph))
+
+
 def check_ir(graph: torch._C.Graph, checks: str) -> None:
     """Matches printed IR against FileCheck directives; source locations are left out of the IR."""
     filecheck = pytest.importorskip("filecheck.main", reason="pip install filecheck")
-    text = re.sub(r"[ \t]*#[^\n]*", "", str(graph))
+    text = text_of(graph)
     messages = io.StringIO()
     with tempfile.TemporaryDirectory() as folder:
         ir, directives = Path(folder, "ir"), Path(folder, "checks")

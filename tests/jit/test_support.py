@@ -6,7 +6,14 @@ from torch import Tensor
 
 import jit_amp
 
-from .support import assert_gradient_parity, assert_parity, check_ir
+from .support import (
+    assert_gradient_parity,
+    assert_parity,
+    check_ir,
+    operators,
+    operators_of_ours,
+    text_of,
+)
 
 
 def total(x: Tensor):
@@ -75,3 +82,28 @@ def test_check_ir_fails_where_the_ir_does_not_match(checks: str) -> None:
 
 def test_check_ir_does_not_see_source_locations() -> None:
     check_ir(jit_amp.lowered_graph(total), "CHECK-LABEL: graph(\nCHECK-NOT: test_support")
+
+
+def task(x: Tensor):
+    return x.exp()
+
+
+def branch_and_task(x: Tensor):
+    future = torch.jit.fork(task, x)
+    if x.dim() == 2:
+        x = x.relu()
+    return torch.jit.wait(future) + x
+
+
+def test_operators_are_those_of_branches_and_of_tasks_too() -> None:
+    graph = torch.jit.script(branch_and_task).graph
+    assert {"prim::fork", "prim::CallFunction", "aten::relu"} <= {*operators(graph)}
+    assert "prim::Constant" not in operators(graph)
+    assert not operators_of_ours(graph)
+    assert "jit_amp::cast" in operators_of_ours(jit_amp.lowered_graph(total))
+
+
+def test_text_names_no_file_of_a_task_either() -> None:
+    graph = torch.jit.script(branch_and_task).graph
+    assert "test_support" in str(graph)
+    assert '"task"' in text_of(graph) and "test_support" not in text_of(graph)

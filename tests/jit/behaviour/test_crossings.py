@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import jit_amp
 
-from ..support import assert_parity, assert_same
+from ..support import assert_parity, assert_same, text_of
 
 BF16 = torch.bfloat16
 # PyTorch's passes compare constants, and say so once in a process.
@@ -761,7 +761,7 @@ def test_a_question_of_a_tensors_device(kind: type[nn.Module], tmp_path: Path) -
         "export": jit_amp.export(net, (x,)).module(),
         "file": torch.jit.load(tmp_path / "net.pt"),
     }
-    assert "autocast_" not in str(ways["freeze"].graph)  # no operator asks
+    assert "autocast_" not in text_of(ways["freeze"].graph)  # no operator asks
     for name, way in ways.items():
         for call in range(3):
             assert_same(way(x), net(x), f"{name}, call {call}")
@@ -771,7 +771,7 @@ def test_a_question_of_a_tensors_device(kind: type[nn.Module], tmp_path: Path) -
 
 
 def test_a_question_without_scopes_is_asked_by_stock_operators() -> None:
-    graph = str(jit_amp.freeze(AsksAndHasNoScope().eval()).graph)
+    graph = text_of(jit_amp.freeze(AsksAndHasNoScope().eval()).graph)
     assert "is_autocast_cpu_enabled()" in graph and "is_autocast_enabled(" in graph
     assert "is_autocast_enabled(%" not in graph
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 import jit_amp
 
-from ..support import DEFAULT, assert_parity
+from ..support import DEFAULT, assert_parity, text_of
 
 BF16 = torch.bfloat16
 
@@ -89,7 +89,7 @@ def test_a_write_to_what_a_loop_carries(function, n: int) -> None:
 
 def test_nothing_is_left_of_the_marks() -> None:
     for function in (no_iteration, written_in_the_next_iteration):
-        assert "carried" not in str(jit_amp.lowered_graph(function))
+        assert "carried" not in text_of(jit_amp.lowered_graph(function))
 
 
 def result_beside_what_the_body_reads(x: Tensor, y: Tensor, n: int):

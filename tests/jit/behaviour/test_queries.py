@@ -8,7 +8,7 @@ from torch import Tensor
 
 import jit_amp
 
-from ..support import CUDA, DEFAULT, assert_parity
+from ..support import CUDA, DEFAULT, assert_parity, text_of
 
 
 def enabled_in_a_scope(x: Tensor):
@@ -66,4 +66,4 @@ def test_the_question_that_crashes_pytorchs_own_pass_is_answered() -> None:
 
 
 def test_a_question_leaves_nothing_in_the_graph() -> None:
-    assert "is_autocast" not in str(jit_amp.lowered_graph(enabled_in_a_scope))
+    assert "is_autocast" not in text_of(jit_amp.lowered_graph(enabled_in_a_scope))

@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import jit_amp
 
-from ..support import assert_same, check_ir, fresh, needs_cuda, tensors_of
+from ..support import assert_same, check_ir, fresh, needs_cuda, tensors_of, text_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Lite Interpreter is deprecated"),
@@ -442,7 +442,7 @@ def test_dropout_between_layers_is_eagers() -> None:
 
 def test_layers_are_unrolled_and_weights_are_cast_when_compiling() -> None:
     frozen = jit_amp.freeze(InBFloat16(nn.GRU(4, 5, num_layers=2, bidirectional=True)).eval())
-    graph = str(frozen.graph)
+    graph = text_of(frozen.graph)
     assert graph.count("aten::linear") == 8
     assert graph.count("prim::Loop(") == 4  # over the steps
     assert graph.count("BFloat16(15, ") == 8 + 4 + 4  # weights and biases; 4 of them twice a layer

@@ -17,8 +17,8 @@ from torch._export.converter import TS2EPConverter
 
 import jit_amp
 
-from ..support import assert_same, needs_cuda
-from .test_freeze import MODELS, Conv, operators
+from ..support import assert_same, needs_cuda, operators, text_of
+from .test_freeze import MODELS, Conv
 
 BF16 = torch.bfloat16
 
@@ -127,7 +127,7 @@ def test_libtorch_runs_the_server_form(name: str, dtype: str, server: Path, tmp_
     layers stay as they are; an LSTM has no others."""
     model, x = scoped(name, dtype)
     frozen = jit_amp.freeze(model, example_inputs=(x,), target="server")
-    assert "mkldnn::_" in str(frozen.graph) or (name, dtype) != ("ResNet", "bfloat16")
+    assert "mkldnn::_" in text_of(frozen.graph) or (name, dtype) != ("ResNet", "bfloat16")
     torch.jit.save(frozen, tmp_path / "model.pt")
     for given in (x, torch.randn(3, *x.shape[1:])):
         expected = frozen(given)

@@ -16,7 +16,7 @@ from torch.jit.mobile import _load_for_lite_interpreter
 
 import jit_amp
 
-from ..support import assert_same
+from ..support import assert_same, operators
 
 # The lite interpreter is what these tests are about, and says this whenever it is used.
 pytestmark = pytest.mark.filterwarnings("ignore:Lite Interpreter is deprecated")
@@ -137,20 +137,6 @@ MODELS = {
 }
 
 
-def operators(graph: torch._C.Graph) -> set[str]:
-    """The kinds of all nodes, those in blocks included."""
-    found: set[str] = set()
-
-    def walk(block: Any) -> None:
-        for node in block.nodes():
-            found.add(node.kind())
-            for inner in node.blocks():
-                walk(inner)
-
-    walk(graph)
-    return found
-
-
 @pytest.mark.parametrize("examples", [False, True], ids=["no examples", "examples"])
 @pytest.mark.parametrize("name", MODELS)
 def test_an_artefact_is_of_stock_operators_and_gives_eagers_results(
@@ -163,7 +149,7 @@ def test_an_artefact_is_of_stock_operators_and_gives_eagers_results(
     frozen = jit_amp.freeze(
         model, example_inputs=inputs if examples else None, optimize_numerics=False
     )
-    kinds = operators(frozen.graph)
+    kinds = set(operators(frozen.graph))
     assert not [kind for kind in kinds if kind.startswith("jit_amp::") or "autocast" in kind]
     assert not kinds & {"prim::Enter", "prim::Exit", "prim::CreateObject"}
     torch.jit.save(frozen, tmp_path / "model.pt")

@@ -19,13 +19,11 @@ A graph is verified before the pass, as of the phase that it needs, and after it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 
 from jit_amp import _C
 
-from ..support import check_ir
+from ..support import check_ir, nodes_of, operators
 
 State = dict[str, torch.dtype]
 OFF: State = {}
@@ -36,19 +34,6 @@ BOTH: State = {"cpu": torch.bfloat16, "cuda": torch.float16}
 # The type and the node of a tensor constant.
 TENSOR = "Float(1, strides=[1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()"
 HOLDERS = ("prim::fork", "jit_amp::scoped", "jit_amp::scoped_effect")
-
-
-def nodes_of(block: torch._C.Graph | torch._C.Block) -> Iterator[torch._C.Node]:
-    """All nodes, those in blocks too, in program order."""
-    for node in block.nodes():
-        yield node
-        for inner in node.blocks():
-            yield from nodes_of(inner)
-
-
-def operators(graph: torch._C.Graph) -> list[str]:
-    """The kinds of all nodes but constants, in program order."""
-    return [node.kind() for node in nodes_of(graph) if node.kind() != "prim::Constant"]
 
 
 def parse(text: str, *tensors: torch.Tensor) -> torch._C.Graph:
