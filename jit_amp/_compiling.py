@@ -4,6 +4,10 @@ It forgets decorators: what ``torch.autocast`` and ``jit_amp.ignore_amp`` wrap i
 the function below them, and their scopes are then put around what became of it. A decorator that
 enters autocast in a way of its own is refused.
 
+It gives the compiler the scopes that stand for the items of a `with` (`_with_items`). What came out
+is part of a module's type, and of what is known of a function: where other values are known the
+next time, both are compiled anew.
+
 It shares the types of modules: one whose methods have scopes is kept in a store of jit_amp's, and
 no module that plain ``torch.jit.script`` makes has it. All others are PyTorch's own, as ever.
 
@@ -14,6 +18,7 @@ that are PyTorch's in every other thread. No class and no module is touched.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import inspect
 import os
@@ -24,9 +29,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import torch
-from torch.jit import ScriptFunction, ScriptModule, _recursive, _script, frontend
+from torch.jit import ScriptFunction, ScriptModule, _recursive, _script, _state, frontend
 
-from jit_amp import _C, _contexts, _decorated, _lost_writes, _pattern, _places
+from jit_amp import (
+    _C,
+    _decorated,
+    _evaluation,
+    _lost_writes,
+    _pattern,
+    _places,
+    _scope_names,
+    _scope_syntax,
+    _with_items,
+)
 from jit_amp._decorated import Around
 
 lock = threading.RLock()
@@ -40,6 +55,10 @@ _apart: dict[Any, Any] = {}
 _wrapped_functions: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 # The TorchScript classes that have the scopes of their methods' decorators.
 _wrapped_classes: weakref.WeakKeyDictionary[type, Any] = weakref.WeakKeyDictionary()
+# The functions with evaluated scopes that a compiled function or type consists of, each as it was.
+_Parts = dict["weakref.ref[Any]", str]
+_parts_of_functions: weakref.WeakKeyDictionary[Any, _Parts] = weakref.WeakKeyDictionary()
+_parts_of_types: dict[Any, _Parts] = {}
 # The pair that fx graphs hold in place of a `with`, and what stands for it in a script.
 _IN_SCRIPT = {
     torch.amp.autocast_mode._enter_autocast: _pattern.enter_autocast,
@@ -107,21 +126,101 @@ class _Compilation(_recursive.ConcreteTypeStore):
         self.expected: set[Any] = set()  # decorated functions whose scopes are being seen to
         self.looked_at: set[Any] = set()  # functions
         self.suspects: list[_lost_writes.Suspect] = []  # of these, whose writes PyTorch may drop
+        self.definitions: dict[tuple[Any, int], _with_items.Definition] = {}
+        self.owners: dict[Any, torch.nn.Module] = {}  # a module of each type
+        self.owner: torch.nn.Module | None = None  # whose methods are being compiled
+        self.parts: list[_Parts] = [{}]  # of what is being compiled
+        self.refusals: dict[str, tuple[int, list[str], str]] = {}
+        self.called: set[str] = set()  # methods that modules call of one another
 
     def get_or_create_concrete_type(self, nn_module: torch.nn.Module) -> Any:
         """The type of a module: a known one where there is one. Decorators are part of it."""
+        if not self.types:  # the outermost; its parts come before it
+            classes: set[Any] = {type(each) for each in nn_module.modules()}
+            self.called |= {name for each in classes for name in _called_of_others(each)}
         builder = _recursive.infer_concrete_type_builder(nn_module)  # type: ignore[no-untyped-call]
-        if decorations := sorted(self._decorations(nn_module)):
-            builder.add_ignored_attributes(decorations)
+        decorations = [*self._decorations(nn_module), *self._evaluated_scopes(nn_module)]
+        if decorations:
+            builder.add_ignored_attributes(sorted(decorations))
         cls = type(nn_module)
         for known in self._known(cls):
-            if known.equals(builder) and self._has_the_parts(known, nn_module):
+            is_same = known.equals(builder) and self._has_the_parts(known, nn_module)
+            if is_same and self.is_as_before(_parts_of_types.get(known, {})):
                 break
         else:
             known = builder.build()
             self.type_store.setdefault(cls, []).append(known)
         self.types[id(nn_module)] = known
+        self.owners.setdefault(known, nn_module)
         return known
+
+    def _evaluated_scopes(self, module: torch.nn.Module) -> Iterator[str]:
+        """What the scopes of the methods that will be compiled are, each as a text."""
+        for name, definition in self.methods(module).items():
+            if definition.signature:
+                yield f"{name}: {definition.signature}"
+
+    def methods(self, module: torch.nn.Module) -> dict[str, _with_items.Definition]:
+        """What is compiled of a module: ``forward``, exported methods, what other modules call of
+        it, and what these come to; by name."""
+        cls = type(module)
+        if cls.__module__.partition(".")[0] == "torch":
+            return {}
+        ahead = ["forward", *_exported(cls), *sorted(self.called & {*dir(cls)} - {"forward"})]
+        found: dict[str, _with_items.Definition] = {}
+        seen = set(ahead)
+        while ahead:
+            name = ahead.pop(0)
+            method = _method(module, name)
+            definition = None if method is None else self.definition(method, module)
+            if definition is None:
+                continue
+            found[name] = definition
+            named = [each for each in definition.attributes if each not in seen]
+            ahead += sorted(each for each in named if _method(module, each) is not None)
+            seen.update(named)
+        return found
+
+    def definition(
+        self, function: Any, owner: torch.nn.Module | None = None
+    ) -> _with_items.Definition | None:
+        """The source of a function, with its scopes written out; None where there is none."""
+        plain = getattr(function, "__func__", function)
+        key = (plain, id(owner))
+        if key not in self.definitions:
+            try:
+                parsed: Any = _ORIGINAL_PARSE(plain)  # type: ignore[no-untyped-call]
+            except (OSError, TypeError, RuntimeError, SyntaxError):
+                return None  # the compiler says what is wrong with it
+            self.definitions[key] = _with_items.rewritten(
+                parsed.ast,
+                plain,
+                owner,
+                lambda line: _places.shown(parsed.filename, parsed.file_lineno + line - 1),
+            )
+            self.refusals |= self.definitions[key].refusals
+        return self.definitions[key]
+
+    def is_as_before(self, parts: _Parts) -> bool:
+        """Whether the scopes of functions are what they were when something was compiled."""
+        for reference, signature in parts.items():
+            function = reference()
+            definition = None if function is None else self.definition(function)
+            if definition is None or definition.signature != signature:
+                return False
+        return True
+
+    @contextlib.contextmanager
+    def compiling(self, owner: torch.nn.Module | None, parts: _Parts) -> Iterator[None]:
+        """What is compiled inside is the owner's, and adds to these parts."""
+        before, self.owner = self.owner, owner
+        self.parts.append(parts)
+        try:
+            yield
+        finally:
+            self.parts.pop()
+            self.parts[-1].update(parts)
+            self.owner = before
 
     def _decorations(self, module: torch.nn.Module) -> Iterator[str]:
         """The scopes of the module's decorated methods, each as a text."""
@@ -166,7 +265,8 @@ class _Compilation(_recursive.ConcreteTypeStore):
         ]
         scopes = _C.have_scopes([each.jit_type for _, each in made])
         for (cls, each), has_scopes in zip(made, scopes, strict=True):
-            (self.own if has_scopes else self.pytorchs.type_store).setdefault(cls, []).append(each)
+            is_own = has_scopes or each in _parts_of_types
+            (self.own if is_own else self.pytorchs.type_store).setdefault(cls, []).append(each)
             if has_scopes:
                 _C.lower_type(each.jit_type)
             elif each in self.methods_compiled:
@@ -267,11 +367,49 @@ def _script_impl(
     compilation: _Compilation, original: Callable[..., Any], obj: Any, *args: Any, **kwargs: Any
 ) -> Any:
     """What torch.jit.script does, also for a function that a function calls."""
+    if isinstance(obj, types.FunctionType) and obj.__name__ in compilation.refusals:
+        _C.refuse(*compilation.refusals[obj.__name__])
     if isinstance(obj, types.FunctionType) and obj in _IN_SCRIPT:
         obj = _IN_SCRIPT[obj]
     inner, scopes = _decorated.unwrap(obj)
     if isinstance(inner, types.FunctionType):  # PyTorch may know it, and not ask for its definition
         compilation.look_at(inner)
+        with _as_function(compilation, inner) as is_as_before:
+            if not is_as_before:
+                _wrapped_functions.pop(obj, None)
+            return _script_function(original, obj, inner, scopes, *args, **kwargs)
+    if scopes:
+        return _script_function(original, obj, inner, scopes, *args, **kwargs)
+    return original(obj, *args, **kwargs)  # of a class: see `compiled` for the frames between
+
+
+@contextlib.contextmanager
+def _as_function(compilation: _Compilation, function: Any) -> Iterator[bool]:
+    """A function is compiled inside. Gives whether its scopes are what they were when PyTorch has
+    compiled it; if not, PyTorch forgets that it has."""
+    own = compilation.definition(function)
+    signature = own.signature if own is not None else ""
+    known = _parts_of_functions.get(function)
+    is_as_before = not signature if known is None else compilation.is_as_before(known)
+    if not is_as_before:
+        _state._jit_caching_layer.pop(function, None)
+    parts: _Parts = {weakref.ref(function): signature} if signature else {}
+    if known is not None and is_as_before:
+        parts |= known
+    with compilation.compiling(None, parts):
+        yield is_as_before
+    if parts or known:
+        _parts_of_functions[function] = parts
+
+
+def _script_function(
+    original: Callable[..., Any],
+    obj: Any,
+    inner: Any,
+    scopes: list[Around],
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     if not scopes:
         if isinstance(obj, types.FunctionType) and hasattr(obj, "__script_unsupported"):
             # A decorator stands around autocast's, and has taken its mark over.
@@ -297,10 +435,44 @@ def _refuse_decorator(fn: Any) -> NoReturn:
     _C.refuse(118, [getattr(fn, "__qualname__", str(fn))], _places.of_function(fn))
 
 
-def _parse_def(_: _Compilation, original: Callable[..., Any], fn: Any) -> Any:
-    """The source of a function, without `nullcontext`."""
+def _parse_def(compilation: _Compilation, original: Callable[..., Any], fn: Any) -> Any:
+    """The source of a function, with its scopes written out."""
     parsed = original(fn)
-    return parsed._replace(ast=_contexts.rewritten(parsed.ast, _contexts.resolver(fn)))
+    owner = getattr(fn, "__self__", compilation.owner)
+    if not isinstance(owner, torch.nn.Module) or isinstance(owner, ScriptModule):
+        owner = None
+    definition = compilation.definition(fn, owner)
+    if definition is None or not definition.signature:
+        return parsed
+    return parsed._replace(ast=copy.deepcopy(definition.tree))
+
+
+def _resolving_ours(compilation: _Compilation, original: Callable[..., Any], of: Any) -> Any:
+    """What names stand for, also those that `_with_items` writes."""
+    resolve = original(of)
+
+    def resolve_ours(name: str) -> Any:
+        if name in compilation.refusals:
+            return _refusing(name)
+        return _scope_syntax.NAMES[name] if name in _scope_syntax.NAMES else resolve(name)
+
+    return resolve_ours
+
+
+def _refusing(name: str) -> Any:
+    """A function that is refused as soon as it is to be compiled."""
+
+    def refused() -> None: ...
+
+    refused.__name__ = refused.__qualname__ = name
+    return refused
+
+
+def _infer_type(_: _Compilation, original: Callable[..., Any], value: Any) -> Any:
+    """TorchScript holds no autocast object: a `with` of one is written out."""
+    if _scope_names.holds_autocast(value):
+        return torch._C.InferredType("an autocast object")
+    return original(value)
 
 
 _FUNCTIONS = (types.FunctionType, types.MethodType, staticmethod, classmethod)
@@ -342,8 +514,14 @@ def _get_property_stubs(
     compilation: _Compilation, original: Callable[..., Any], nn_module: torch.nn.Module
 ) -> Any:
     stubs = []
-    with _expecting(compilation, _accessors(type(nn_module))):
+    with (
+        _expecting(compilation, _accessors(type(nn_module))),
+        compilation.compiling(nn_module, {}),
+    ):
+        left_out = _only_evaluated(compilation, nn_module)
         for stub in original(nn_module):
+            if stub.def_.name().name in left_out:
+                continue
             accessors = _of_property(getattr(type(nn_module), stub.def_.name().name))
             callback = _resolving(stub.resolution_callback, accessors)
             made = _Property(callback, stub.def_)
@@ -352,10 +530,38 @@ def _get_property_stubs(
     return stubs
 
 
+def _only_evaluated(compilation: _Compilation, module: torch.nn.Module) -> set[str]:
+    """The properties that scopes alone have asked for: they need not be TorchScript."""
+    definitions = compilation.methods(module).values()
+    code = {each for definition in definitions for each in definition.code}
+    used = {name for definition in definitions for name in definition.attributes}
+    properties = inspect.getmembers_static(type(module), lambda each: isinstance(each, property))
+    return {
+        name
+        for name, each in properties
+        if name not in used and getattr(each.fget, "__code__", None) in code
+    }
+
+
+def _get_hook_stubs(
+    compilation: _Compilation, original: Callable[..., Any], nn_module: torch.nn.Module
+) -> Any:
+    with compilation.compiling(nn_module, {}):
+        return original(nn_module)
+
+
 def _create_methods(
-    _: _Compilation, original: Callable[..., Any], concrete_type: Any, methods: Any, properties: Any
+    compilation: _Compilation,
+    original: Callable[..., Any],
+    concrete_type: Any,
+    methods: Any,
+    properties: Any,
 ) -> None:
-    original(concrete_type, methods, properties)
+    parts: _Parts = {}
+    with compilation.compiling(compilation.owners.get(concrete_type), parts):
+        original(concrete_type, methods, properties)
+    if parts:
+        _parts_of_types.setdefault(concrete_type, {}).update(parts)
     for stub in methods:
         _wrap(concrete_type.jit_type, stub.def_.name().name, getattr(stub, "scopes", []))
     for stub in properties:
@@ -363,6 +569,13 @@ def _create_methods(
             (stub.def_.getter_name(), stub.def_.setter_name()), stub.scopes, strict=False
         ):
             _wrap(concrete_type.jit_type, name.name, scopes)
+
+
+def _compile_unbound_method(
+    compilation: _Compilation, original: Callable[..., Any], concrete_type: Any, fn: Any
+) -> Any:
+    with compilation.compiling(compilation.owners.get(concrete_type), {}):
+        return original(concrete_type, fn)
 
 
 def _create_hooks(
@@ -380,6 +593,13 @@ def _compile_class(
     compilation: _Compilation, original: Callable[..., Any], cls: Any, rcb: Any, name: str
 ) -> Any:
     """A TorchScript class is compiled once in a process: its methods get their scopes there."""
+    with compilation.compiling(None, {}):
+        return _compile_class_of_none(compilation, original, cls, rcb, name)
+
+
+def _compile_class_of_none(
+    compilation: _Compilation, original: Callable[..., Any], cls: Any, rcb: Any, name: str
+) -> Any:
     methods = {
         each: getattr(cls, each)
         for each, value in vars(cls).items()
@@ -406,13 +626,19 @@ _HOOKS: list[tuple[Any, str, Callable[..., Any]]] = [
     (_recursive, "make_stub", _make_stub),
     (_recursive, "make_stubs_for_overloads", _make_overloads),
     (_recursive, "get_property_stubs", _get_property_stubs),
+    (_recursive, "get_hook_stubs", _get_hook_stubs),
     (_recursive, "create_methods_and_properties_from_stubs", _create_methods),
+    (_recursive, "compile_unbound_method", _compile_unbound_method),
     (_recursive, "create_hooks_from_stubs", _create_hooks),
     (_script, "get_jit_def", _get_jit_def),
     (_recursive, "get_jit_def", _get_jit_def),
     (frontend, "get_jit_def", _get_jit_def),
     (frontend, "parse_def", _parse_def),
+    (torch._jit_internal, "createResolutionCallbackFromClosure", _resolving_ours),
+    (torch._jit_internal, "createResolutionCallbackForClassMethods", _resolving_ours),
+    (torch._C, "_jit_try_infer_type", _infer_type),
 ]
+_ORIGINAL_PARSE = frontend.parse_def  # type: ignore[attr-defined]
 
 
 def _wrap(jit_type: Any, name: str, scopes: list[Around]) -> None:
@@ -468,6 +694,45 @@ def _scopes(function: Any) -> list[Any]:
     return _decorated.unwrap(function)[1]
 
 
+def _exported(cls: type) -> list[str]:
+    """The methods of a class that are compiled besides `forward`."""
+    wanted = torch._jit_internal.FunctionModifiers.EXPORT
+    functions = inspect.getmembers_static(cls, inspect.isfunction)
+    return [
+        name
+        for name, each in functions
+        if torch._jit_internal.get_torchscript_modifier(each) is wanted  # type: ignore[no-untyped-call]
+    ]
+
+
+@functools.cache
+def _called_of_others(cls: type) -> frozenset[str]:
+    """The names of methods that a class's methods call of other objects than `self`."""
+    names: set[str] = set()
+    for base in cls.__mro__:
+        if base.__module__.partition(".")[0] == "torch":
+            continue
+        for member in vars(base).values():
+            if isinstance(member, types.FunctionType):
+                names |= _scope_names.called_of_others(_decorated.unwrap(member)[0])
+    return frozenset(names)
+
+
+def _method(module: torch.nn.Module, name: str) -> Any:
+    """A Python method of a module, or the getter of a property, below its decorators."""
+    member = vars(module).get(name, inspect.getattr_static(type(module), name, None))
+    if isinstance(member, property):
+        member = member.fget
+    member = getattr(member, "__func__", member)
+    if not isinstance(member, types.FunctionType) or isinstance(
+        vars(type(module)).get(name), staticmethod
+    ):
+        return None
+    if (member.__module__ or "").partition(".")[0] == "torch":
+        return None
+    return _decorated.unwrap(member)[0]
+
+
 def _of_property(value: Any) -> list[Any]:
     """Getter, and setter if there is one."""
     if not isinstance(value, property):
@@ -481,53 +746,4 @@ def _opens_autocast(fn: Any) -> bool:
     below = inspect.unwrap(fn) if hasattr(fn, "__wrapped__") else fn
     if below is fn or not isinstance(fn, types.FunctionType):
         return False
-    return _reaches_autocast(fn, {id(below)})
-
-
-def _reaches_autocast(value: Any, seen: set[int]) -> bool:
-    """Whether code may enter autocast: itself, what it closes over, and what it names."""
-    if id(value) in seen:
-        return False
-    seen.add(id(value))
-    value = getattr(value, "__func__", value)
-    if isinstance(value, torch.autocast) or (
-        isinstance(value, type) and issubclass(value, torch.autocast)
-    ):
-        return True
-    if isinstance(value, contextlib._GeneratorContextManagerBase):
-        return _reaches_autocast(value.func, seen)
-    if isinstance(value, functools.partial):
-        return any(_reaches_autocast(each, seen) for each in (value.func, *value.args))
-    if not isinstance(value, types.FunctionType):
-        cls = value if isinstance(value, type) else type(value)
-        entering = vars(cls).get("__enter__") or vars(cls).get("__call__")
-        return isinstance(entering, types.FunctionType) and _reaches_autocast(entering, seen)
-    if (value.__module__ or "").split(".")[0] == "torch" and not value.__closure__:
-        return False
-    named = _named(value.__code__, value.__globals__)
-    closed = (cell.cell_contents for cell in value.__closure__ or () if _is_full(cell))
-    return any(_reaches_autocast(each, seen) for each in (*named, *closed))
-
-
-def _is_full(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True
-
-
-def _named(code: types.CodeType, names: dict[str, Any]) -> Iterator[Any]:
-    """What a code object's names stand for: globals, and attributes of modules among them."""
-    found = [names[name] for name in code.co_names if name in names]
-    modules: set[int] = set()
-    while found:
-        value = found.pop()
-        if not isinstance(value, types.ModuleType):
-            yield value
-        elif id(value) not in modules:
-            modules.add(id(value))
-            found += [vars(value)[name] for name in code.co_names if name in vars(value)]
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _named(constant, names)
+    return _evaluation.reaches_autocast(fn, {id(below)})

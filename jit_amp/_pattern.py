@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 
@@ -26,3 +28,18 @@ def enter_autocast(
 def exit_autocast(mode: torch.autocast) -> None:
     """What ``torch.amp._exit_autocast`` is in a script."""
     mode.__exit__(None, None, None)
+
+
+class set_grad:
+    """What ``torch.enable_grad`` and ``torch.set_grad_enabled`` are in a `with` of a script."""
+
+    def __init__(self, mode: bool) -> None:
+        self.mode = mode
+        self.before = mode
+
+    def __enter__(self) -> None:
+        self.before = torch.is_grad_enabled()
+        torch.set_grad_enabled(self.mode)
+
+    def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
+        torch.set_grad_enabled(self.before)

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from jit_amp import _contexts
+from jit_amp import _evaluation
 
 
 def of_function(function: Any) -> str:
     """The line of a function's definition; empty where it has none."""
     code = getattr(inspect.unwrap(function), "__code__", None)
-    return _shown(code.co_filename, code.co_firstlineno) if code else ""
+    return shown(code.co_filename, code.co_firstlineno) if code else ""
 
 
 def of_leaving_a_with(obj: Any) -> str:
@@ -53,8 +53,8 @@ def _first_of(obj: Any, find: Callable[[ast.AST, Callable[[str], Any]], int | No
         file = inspect.getsourcefile(function) or ""  # type: ignore[arg-type]
     except (OSError, TypeError, SyntaxError):
         return ""
-    line = find(tree, _contexts.resolver(function))
-    return "" if line is None else _shown(file, first + line - 1)
+    line = find(tree, _evaluation.names_of(function).get)
+    return "" if line is None else shown(file, first + line - 1)
 
 
 def _leaving(node: ast.AST, in_with: bool, in_branch: bool) -> Iterator[int]:
@@ -66,6 +66,7 @@ def _leaving(node: ast.AST, in_with: bool, in_branch: bool) -> Iterator[int]:
         yield from _leaving(child, in_with, in_branch)
 
 
-def _shown(file: str, line: int) -> str:
+def shown(file: str, line: int) -> str:
+    """A line of a file, as an error shows it."""
     text = linecache.getline(file, line).rstrip()
     return f'  File "{file}", line {line}\n{text}'

@@ -90,7 +90,8 @@ class Finder {
         continue;
       }
       if (!value) {
-        throw diagnostic(Diagnostic::argument_unknown, node, {formals[i].name()});
+        throw diagnostic(Diagnostic::argument_unknown, node,
+                         {"autocast's `" + formals[i].name() + "`"});
       }
       if (!value->type()->isSubtypeOf(*formals[i].type())) {
         throw diagnostic(

@@ -1,0 +1,464 @@
+"""Evaluates what a program says of a scope, as Python would, while its code is compiled.
+
+`_with_items` calls it for the expression of a `with` item. An expression runs once. While it runs,
+this thread's calls are watched: which arguments ``torch.autocast`` is made with, which scopes are
+entered, and whether the state around the call is asked for, which is known at run time only. What
+the expression changes in the program is put back, and told.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import random
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.autograd import grad_mode
+from torch.overrides import TorchFunctionMode
+
+from jit_amp import _kept
+
+# What a `with` enters, from the outermost: an autocast scope as its constructor's arguments, or
+# whether gradients are recorded.
+Scope = tuple[str, "torch.dtype | None", bool, "bool | None"] | bool
+
+GRAD_MODES: tuple[type, ...] = (
+    grad_mode.no_grad,
+    grad_mode.enable_grad,
+    grad_mode.set_grad_enabled,
+    grad_mode.inference_mode,
+)
+# Functions that tell the state around a call (torch/csrc/autograd/init.cpp and its like).
+_ASKS_THE_STATE = {
+    getattr(torch, name)
+    for name in dir(torch)
+    if name.startswith(("is_autocast", "get_autocast", "is_grad_enabled", "is_inference_mode_en"))
+    if isinstance(getattr(torch, name), types.BuiltinFunctionType)
+} | {torch.is_grad_enabled}
+# Python functions of which TorchScript has operators of its own, with answers of its own.
+_jit: Any = torch.jit
+KNOWN_AT_RUN_TIME = _ASKS_THE_STATE | {_jit.is_scripting, _jit.is_tracing}
+# Builtin functions that do something to the world.
+_EFFECTS = ("print", "open", "input", "exec", "eval", "setattr", "delattr", "__import__")
+_OWN_FILES = {contextlib.__file__, functools.__file__, __file__}
+_TRUSTED = {
+    method.__code__
+    for cls in (torch.autocast, *GRAD_MODES)
+    for name in ("__init__", "__new__", "__enter__", "__exit__")
+    if isinstance(method := vars(cls).get(name), types.FunctionType)
+}
+_MOST_MEMBERS = 1000  # of a list or dictionary that is compared before and after
+
+
+class Failed(Exception):
+    """Why a `with` item cannot be compiled: a diagnostic's code, and what its text says."""
+
+    def __init__(self, code: int, *said: str) -> None:
+        super().__init__(code, *said)
+        self.code, self.said = code, said
+
+
+class Made(NamedTuple):
+    """What an expression gives: an object, and as a context manager its scopes, outermost first."""
+
+    value: Any
+    scopes: list[Scope]
+    asked: list[tuple[torch.Tensor, str]]  # tensors, and which attribute of them it depends on
+
+
+def evaluated(
+    text: str,
+    run: Callable[[], Any],
+    owner: Any,
+    names: Mapping[str, Any],
+    is_context: bool,
+    code: set[types.CodeType],
+) -> Made:
+    """Runs a piece of the user's program once, and returns what it gives.
+
+    Args:
+        text: the expression, as an error names it.
+        run: evaluates it.
+        owner: the module whose code it is, or None.
+        names: the globals that it may change.
+        is_context: whether its result is for a `with`. Where it is no object of PyTorch's, it is
+            entered and left to see which scopes it enters.
+        code: gets the Python functions that are called.
+
+    Raises:
+        Failed: it raised, asked for the state of autocast around the call, or changed something;
+            or the context manager does something besides.
+    """
+    watch, weights = _Watch(), _Weights()
+    scopes: list[Scope] = []
+    with _undone(text, owner, names):
+        try:
+            with _kept.modes(), weights, watch:
+                value = run()
+                if is_context:
+                    scopes = _scopes(value, watch)
+        except Failed as failed:
+            raise Failed(failed.code, text, *failed.said) from None
+        except Exception as error:
+            said = " ".join(str(error).split())
+            name = type(error).__name__
+            raise Failed(123, text, f"{name}: {said}" if said else name) from error
+    code |= watch.code
+    if watch.asked:
+        raise Failed(101, f"`{watch.asked}` in `{text}`")
+    if watch.foreign:
+        raise Failed(125, text, f"calls `{watch.foreign}`")
+    return Made(value, scopes, weights.asked)
+
+
+def _scopes(value: Any, watch: _Watch) -> list[Scope]:
+    """The scopes of a context manager, and those that were entered while it was made."""
+    entered = watch.scopes(besides=value)
+    known = _known_scopes(value, watch.arguments)
+    if known or isinstance(value, contextlib.nullcontext):
+        return entered + known
+    kind = type(value)
+    if not (hasattr(kind, "__enter__") and hasattr(kind, "__exit__")):
+        raise TypeError(f"'{kind.__name__}' object is no context manager")
+    if isinstance(value, contextlib.suppress) and not value._exceptions:  # type: ignore[attr-defined]
+        return entered
+    if isinstance(value, contextlib.suppress) or not isinstance(kind.__enter__, types.FunctionType):
+        raise Failed(125, f"is a `{kind.__module__}.{kind.__qualname__}`")
+    watch.strict = True
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(value)
+        return watch.scopes()
+
+
+def _known_scopes(value: Any, arguments: Mapping[int, Scope]) -> list[Scope]:
+    """Those of PyTorch's own classes."""
+    if isinstance(value, torch.autocast):
+        if type(value).__enter__ is not torch.autocast.__enter__ and not type(
+            value
+        ).__module__.startswith("torch."):
+            return []
+        of_instance = value.device, value.fast_dtype, value._enabled, value._cache_enabled
+        return [arguments.get(id(value), of_instance)]
+    if (mode := _grad_mode(value)) is not None:
+        return [mode]
+    return []
+
+
+def _grad_mode(value: Any) -> bool | None:
+    """Whether gradients are recorded inside; None for all else."""
+    if type(value) is grad_mode.no_grad:
+        return False
+    if type(value) is grad_mode.enable_grad:
+        return True
+    if type(value) is grad_mode.set_grad_enabled:
+        return bool(value.mode)
+    if type(value) is grad_mode.inference_mode:
+        return not value.mode
+    return None
+
+
+class _Weights(TorchFunctionMode):
+    """Notes of which tensors the dtype or the device is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[torch.Tensor, str]] = []
+
+    def __torch_function__(
+        self, function: Any, kinds: Any, arguments: Any = (), named: Any = None
+    ) -> Any:
+        name = getattr(getattr(function, "__self__", None), "__name__", "")
+        if name in ("dtype", "device", "is_cuda", "is_cpu") and arguments:
+            self.asked.append((arguments[0], "dtype" if name == "dtype" else "device"))
+        return function(*arguments, **(named or {}))
+
+
+class _Watch:
+    """Watches the calls of this thread while it is open."""
+
+    def __init__(self, strict: bool = False) -> None:
+        self.strict = strict
+        self.asked = ""  # what tells the state around the call
+        self.foreign = ""  # what else a context manager calls
+        self.arguments: dict[int, Scope] = {}
+        self.open: list[Any] = []  # context managers, in the order in which they were entered
+        self.kept: list[Any] = []  # so that no other object gets the id of one
+        self.code: set[types.CodeType] = set()
+        self.depth = 0  # of calls in methods of torch.autocast
+
+    def __enter__(self) -> _Watch:
+        self.before = sys.getprofile()
+        sys.setprofile(self._seen)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(self.before)
+
+    def scopes(self, besides: Any = None) -> list[Scope]:
+        """Those that are open."""
+        instances = [each for each in self.open if each is not besides]
+        return [scope for each in instances for scope in _known_scopes(each, self.arguments)]
+
+    def _seen(self, frame: types.FrameType, event: str, argument: Any) -> None:
+        code = frame.f_code
+        if event == "call":
+            self.code.add(code)
+        if code in _TRUSTED:
+            if event == "call":
+                self.depth += 1
+                self._called(frame)
+            elif event == "return":
+                self.depth -= 1
+        elif event == "c_call" and not self.depth and code.co_filename not in _OWN_FILES:
+            self._called_c(argument)
+
+    def _called(self, frame: types.FrameType) -> None:
+        given = frame.f_locals
+        instance = given.get("self")
+        name = frame.f_code.co_name
+        if (
+            isinstance(instance, torch.autocast)
+            and frame.f_code is torch.autocast.__init__.__code__
+        ):
+            self.kept.append(instance)
+            self.arguments[id(instance)] = (
+                given["device_type"],
+                given["dtype"],
+                given["enabled"],
+                given["cache_enabled"],
+            )
+        elif name == "__enter__" or (
+            name == "__init__" and isinstance(instance, grad_mode.set_grad_enabled)
+        ):
+            if not any(each is instance for each in self.open):
+                self.open.append(instance)
+        elif name == "__exit__":
+            self.open = [each for each in self.open if each is not instance]
+
+    def _called_c(self, function: Any) -> None:
+        try:
+            is_asking = function in _ASKS_THE_STATE
+        except TypeError:  # a method of something that has no hash
+            is_asking = False
+        name = getattr(function, "__qualname__", str(function))
+        module = getattr(function, "__module__", None)
+        full = f"{module}.{name}" if module and module != "builtins" else name
+        if is_asking:
+            self.asked = self.asked or f"torch.{function.__name__}()"
+        if self.strict and not self.foreign:
+            owner = getattr(function, "__self__", None)
+            is_builtin = module == "builtins" or isinstance(owner, types.ModuleType)
+            if is_builtin and (module or owner.__name__) == "builtins":  # type: ignore[union-attr]
+                if name in _EFFECTS:
+                    self.foreign = name
+            elif full != "sys.exc_info" and (is_builtin or not isinstance(owner, _HARMLESS)):
+                self.foreign = full
+
+
+# What has methods in C that do nothing to the world.
+_HARMLESS = (
+    str,
+    int,
+    float,
+    tuple,
+    dict,
+    list,
+    set,
+    frozenset,
+    type,
+    types.GeneratorType,
+    type(None),
+)
+
+
+@contextlib.contextmanager
+def _undone(text: str, owner: Any, names: Mapping[str, Any]) -> Iterator[None]:
+    """Puts back what changes inside.
+
+    Raises:
+        Failed: something has changed.
+    """
+    containers = list(_containers(owner, names))
+    contents = [_contents(container) for _, container in containers]
+    tensors = [*owner.named_parameters(), *owner.named_buffers()] if _is_module(owner) else []
+    versions = [tensor._version for _, tensor in tensors]
+    numpy = sys.modules.get("numpy")
+    pythons, torchs = random.getstate(), torch.random.get_rng_state()
+    numpys = numpy.random.get_state() if numpy else None
+    changed: list[str] = []
+    try:
+        yield
+    finally:
+        for (label, container), before in zip(containers, contents, strict=True):
+            if not _is_same(_contents(container), before):
+                is_one = isinstance(container, (list, set))
+                changed.append(label if is_one else label + _first_change(container, before))
+                _put_back(container, before)
+        for (name, tensor), version in zip(tensors, versions, strict=True):
+            if tensor._version != version:
+                changed.append(f"self.{name}")
+        if random.getstate() != pythons or not torch.equal(torch.random.get_rng_state(), torchs):
+            random.setstate(pythons)
+            torch.random.set_rng_state(torchs)
+            changed.append("the random state")
+        if numpy and str(numpy.random.get_state()) != str(numpys):
+            numpy.random.set_state(numpys)
+            changed.append("NumPy's random state")
+    if changed:
+        raise Failed(124, text, f"`{changed[0]}`" if " " not in changed[0] else changed[0])
+
+
+def _is_module(value: Any) -> bool:
+    return isinstance(value, nn.Module) and "_modules" in vars(value)
+
+
+def _containers(owner: Any, names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What a program may write to, one step deep: attributes of modules, globals, and what these
+    hold; each with what its members are named after."""
+    if _is_module(owner):
+        for path, module in owner.named_modules():
+            label = f"self.{path}." if path else "self."
+            for part in ("_parameters", "_buffers", "_modules"):
+                yield label, vars(module)[part]
+            yield from _with_members(label, vars(module))
+    if isinstance(names, dict):
+        yield from _with_members("", names)
+
+
+def _with_members(label: str, members: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    yield label, members
+    for name, value in list(members.items()):
+        if isinstance(value, (dict, list, set)) and not name.startswith("__"):
+            if type(value) in (dict, list, set) and len(value) < _MOST_MEMBERS:
+                yield f"{label}{name}", value
+        elif _is_plain_object(value):
+            yield f"{label}{name}.", vars(value)
+
+
+def _is_plain_object(value: Any) -> bool:
+    others = (type, types.ModuleType, types.FunctionType, nn.Module, torch.Tensor)
+    return isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, others)
+
+
+def _contents(container: Any) -> Any:
+    return dict(container) if isinstance(container, dict) else list(container)
+
+
+def _is_same(now: Any, before: Any) -> bool:
+    if isinstance(now, dict):
+        return now.keys() == before.keys() and all(now[key] is before[key] for key in before)
+    return len(now) == len(before) and all(a is b for a, b in zip(now, before, strict=True))
+
+
+def _first_change(container: dict[Any, Any], before: dict[Any, Any]) -> str:
+    """The name of the member that has changed; of a dictionary, the key."""
+    for key in {**before, **container}:
+        if key not in before or key not in container or container[key] is not before[key]:
+            return str(key)
+    return ""
+
+
+def _put_back(container: Any, before: Any) -> None:
+    if isinstance(container, dict):
+        for key in [key for key in container if key not in before]:
+            del container[key]
+        container.update(before)
+    else:
+        container.clear()
+        (container.update if isinstance(container, set) else container.extend)(before)
+
+
+def names_of(function: Any) -> dict[str, Any]:
+    """What a function's names stand for: globals, and what it closes over."""
+    names = dict(getattr(function, "__globals__", {}))
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None) or ()
+    for name, cell in zip(code.co_freevars if code else (), cells, strict=False):
+        with contextlib.suppress(ValueError):  # it is empty
+            names[name] = cell.cell_contents
+    return names
+
+
+class _Mangled(ast.NodeTransformer):
+    """An expression of a class body: ``self.__name`` and ``super()`` as Python compiles them."""
+
+    def __init__(self, class_name: str, self_name: str) -> None:
+        self.class_name, self.self_name = class_name.lstrip("_"), self_name
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        self.generic_visit(node)
+        if node.attr.startswith("__") and not node.attr.endswith("__") and self.class_name:
+            node.attr = f"_{self.class_name}{node.attr}"
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args:
+            node.args = [
+                ast.copy_location(ast.Name(name, ast.Load()), node)
+                for name in ("__class__", self.self_name)
+            ]
+        return node
+
+
+def code_of(expr: ast.expr, class_name: str, self_name: str, file: str) -> types.CodeType:
+    """An expression, to be evaluated with the names of its function."""
+    body = _Mangled(class_name, self_name).visit(expr)
+    return compile(ast.fix_missing_locations(ast.Expression(body)), file, "eval")
+
+
+def reaches_autocast(value: Any, seen: set[int] | None = None) -> bool:
+    """Whether code may enter autocast: itself, what it closes over, and what it names."""
+    seen = set() if seen is None else seen
+    if id(value) in seen:
+        return False
+    seen.add(id(value))
+    value = getattr(value, "__func__", value)
+    if isinstance(value, torch.autocast) or (
+        isinstance(value, type) and issubclass(value, torch.autocast)
+    ):
+        return True
+    if isinstance(value, contextlib._GeneratorContextManagerBase):
+        return reaches_autocast(value.func, seen)
+    if isinstance(value, functools.partial):
+        return any(reaches_autocast(each, seen) for each in (value.func, *value.args))
+    if not isinstance(value, types.FunctionType):
+        cls = value if isinstance(value, type) else type(value)
+        methods = [vars(cls).get(name) for name in ("__init__", "__enter__", "__call__")]
+        return any(
+            reaches_autocast(each, seen) for each in methods if isinstance(each, types.FunctionType)
+        )
+    if (value.__module__ or "").split(".")[0] == "torch" and not value.__closure__:
+        return False
+    named = _named(value.__code__, value.__globals__)
+    closed = (cell.cell_contents for cell in value.__closure__ or () if _is_full(cell))
+    return any(reaches_autocast(each, seen) for each in (*named, *closed))
+
+
+def _is_full(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+def _named(code: types.CodeType, names: dict[str, Any]) -> Iterator[Any]:
+    """What a code object's names stand for: globals, and attributes of modules among them."""
+    found = [names[name] for name in code.co_names if name in names]
+    modules: set[int] = set()
+    while found:
+        value = found.pop()
+        if not isinstance(value, types.ModuleType):
+            yield value
+        elif id(value) not in modules:
+            modules.add(id(value))
+            found += [vars(value)[name] for name in code.co_names if name in vars(value)]
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _named(constant, names)
