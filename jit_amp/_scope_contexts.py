@@ -55,6 +55,10 @@ class Contexts(Names):
         self.asked: list[tuple[str, str]] = []  # of weights, what the program then checks
         self.followed: dict[str, list[ast.stmt]] = {}  # names of scopes, and what assigns them
 
+    def is_refused(self, function: ast.expr) -> bool:
+        """Whether it stands for a `with` that is refused."""
+        return isinstance(function, ast.Name) and function.id.startswith(syntax.REFUSED)
+
     def alternatives(self, name: str, use: ast.expr, of: Callable[[ast.expr], ast.expr]) -> Context:
         """What a name that stands for scopes means where it is used."""
         raise NotImplementedError
@@ -171,7 +175,7 @@ class Contexts(Names):
     def _context_or_itself(self, expr: ast.expr) -> Context:
         """Of a branch: what the compiler takes as it is, is entered as it is."""
         context = self._context(expr)
-        if context is None and isinstance(expr, ast.Call):
+        if context is None and isinstance(expr, (ast.Call, ast.Name)):
             return Enter([expr])
         return context
 
@@ -182,7 +186,7 @@ class Contexts(Names):
         if isinstance(function, ast.IfExp):
             yes, no = (syntax.call_of(each, call) for each in (function.body, function.orelse))
             return self._choice(function.test, yes, no)
-        if self.kind(function) is Kind.RUN:
+        if self.kind(function) is Kind.RUN or self.is_refused(function):
             return None
         callee = self._callee(function)
         if isinstance(callee, functools.partial) and callee.func in syntax.AUTOCASTS:

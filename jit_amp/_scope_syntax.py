@@ -76,6 +76,7 @@ def is_entering(node: Any, stack: str = "") -> TypeGuard[ast.Call]:
     )
 
 
+REFUSED = "_jit_amp_refused_"  # how names begin that stand for what is refused
 _counter = itertools.count()
 
 

@@ -86,6 +86,6 @@ def test_each_diagnostic_is_thrown_somewhere() -> None:
     table = (ROOT / "csrc/core/diagnostics.inc").read_text()
     names = re.findall(r"DIAGNOSTIC\((\d+), (\w+),", table)
     assert len(names) == len(ROWS)
-    by_code = {code for code in re.findall(r"refuse\w*\([^)]*?\b(\d{3}),", python)}
+    by_code = {code for code in re.findall(r"(?:refuse\w*|Failed)\([^)]*?\b(\d{3})[,)]", python)}
     thrown = {name for code, name in names if f"Diagnostic::{name}" in sources or code in by_code}
     assert {name for _, name in names} == thrown
