@@ -17,6 +17,7 @@
 #include "core/error.h"
 #include "core/forks.h"
 #include "core/ignored.h"
+#include "core/places.h"
 #include "passes/freeze/own_constants.h"
 #include "passes/freeze/write_queries.h"
 #include "passes/quirks/round_products.h"
@@ -191,6 +192,8 @@ void bind_errors(py::module_& m) {
     }
     return rows;
   });
+  m.def("set_package_folders", &jit_amp::set_package_folders);
+  m.def("users_line", &jit_amp::users_line);
   // Those that Python finds.
   m.def(
       "refuse",

@@ -432,7 +432,16 @@ def _get_jit_def(
 
 
 def _refuse_decorator(fn: Any) -> NoReturn:
-    _C.refuse(118, [getattr(fn, "__qualname__", str(fn))], _places.of_function(fn))
+    name = getattr(fn, "__qualname__", str(fn))
+    what, advice = "a decorator that enters autocast", ""
+    if gradient_modes := _decorated.gradient_modes_above_autocast(fn):
+        above = " and ".join(f"`@{mode.decorator}`" for mode in gradient_modes)
+        what = f"a decorator, {above}, above one that enters autocast"
+        scope = "`with torch.no_grad():` inside the function"
+        if gradient_modes[-1].records:  # TorchScript has no `with` for it
+            scope = "`with torch.enable_grad():` around its calls"
+        advice = f"{scope} in place of {above}; and for autocast "
+    _C.refuse(118, [name, what, advice], _places.of_function(fn))
 
 
 def _parse_def(compilation: _Compilation, original: Callable[..., Any], fn: Any) -> Any:

@@ -7,7 +7,7 @@ import functools
 import types
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.jit import _script, _state
@@ -61,6 +61,50 @@ def _one_layer(func: Any) -> tuple[torch.autocast, Any] | None:
         return None
     cells = dict(zip(code.co_freevars, func.__closure__, strict=True))
     return cells["autocast_instance"].cell_contents, cells["func"].cell_contents
+
+
+class GradientMode(NamedTuple):
+    """A decorator such as ``torch.no_grad()``."""
+
+    decorator: str
+    records: bool
+
+
+def gradient_modes_above_autocast(func: Any) -> list[GradientMode]:
+    """Finds ``torch.no_grad`` and its like where they decorate what autocast has decorated.
+
+    Returns:
+        list[GradientMode]: from the outermost, the last of which is the one that holds; empty where
+            other decorators, or none, are above autocast's.
+    """
+    modes = []
+    plain = getattr(func, "__func__", func)
+    while layer := _gradient_mode_layer(plain):
+        mode, plain = layer
+        modes.append(mode)
+    return modes if unwrap(plain)[1] else []
+
+
+def _gradient_mode_layer(func: Any) -> tuple[GradientMode, Any] | None:
+    """The mode and the function of one layer (torch/utils/_contextlib.py)."""
+    code = getattr(func, "__code__", None)
+    if code is None or code.co_name != "decorate_context":
+        return None
+    cells = dict(zip(code.co_freevars, func.__closure__, strict=True))
+    if "ctx_factory" not in cells or "func" not in cells:
+        return None
+    manager = getattr(cells["ctx_factory"].cell_contents, "__self__", None)
+    below = cells["func"].cell_contents
+    if isinstance(manager, torch.no_grad):
+        return GradientMode("torch.no_grad()", False), below
+    if isinstance(manager, torch.enable_grad):
+        return GradientMode("torch.enable_grad()", True), below
+    if isinstance(manager, torch.set_grad_enabled):
+        return GradientMode(f"torch.set_grad_enabled({manager.mode})", manager.mode), below
+    if isinstance(manager, torch.inference_mode):
+        records = not manager.mode
+        return GradientMode(f"torch.inference_mode({'False' if records else ''})", records), below
+    return None
 
 
 def scopes_of(autocast: Any) -> list[Around]:

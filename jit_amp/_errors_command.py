@@ -54,8 +54,9 @@ def text_of(number: int) -> str:
     shown = [textwrap.fill(each, 88) for each in paragraphs]
     if parts["example"]:
         shown.append(textwrap.indent(parts["example"], "    "))
-    shown += [textwrap.fill(f"Instead: {parts['instead']}.", 88), f"Also in {parts['page']}"]
-    return "\n\n".join(shown)
+    if parts["instead"]:  # where all of it is filled in, the cause has it
+        shown.append(textwrap.fill(f"Instead: {parts['instead']}.", 88))
+    return "\n\n".join([*shown, f"Also in {parts['page']}"])
 
 
 def listed() -> str:

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -245,7 +245,7 @@ def _lowered(scripted: Any, method: str) -> Iterator[Lowered]:
         for node in block.nodes():
             at_run_time = _decides_about_cast(node)
             if node.kind() == "jit_amp::cast" or at_run_time:
-                users = tuple(dict.fromkeys(_places_of_users(node)))
+                users = tuple(dict.fromkeys(_places_of_users(node, _users_place_of)))
                 if users:
                     yield Lowered(users, in_loop, at_run_time)
             if not at_run_time:
@@ -272,13 +272,22 @@ def place_of(node: Any) -> Place | None:
     return place if is_shown else None
 
 
-def _places_of_users(node: Any) -> Iterator[Place]:
+def _users_place_of(node: Any) -> Place | None:
+    """The same, of the innermost call that stands in no file of PyTorch's, if there is one."""
+    place = place_of(node)
+    line = _C.users_line(node) if place else None
+    return Place(*line) if line else place
+
+
+def _places_of_users(
+    node: Any, place_of: Callable[[Any], Place | None] = place_of
+) -> Iterator[Place]:
     """The lines of what uses a node's results, through what has no line of its own."""
     for use in (use for output in node.outputs() for use in output.uses()):
         if place := place_of(use.user):
             yield place
         elif use.user.kind() != "prim::Return":
-            yield from _places_of_users(use.user)
+            yield from _places_of_users(use.user, place_of)
 
 
 def weights_of(scripted: Any, method: str) -> Iterator[Weight]:

@@ -6,6 +6,7 @@ import ast
 import functools
 import inspect
 import linecache
+import os
 import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +14,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from jit_amp import _evaluation
+from jit_amp import _C, _evaluation
+
+# What no error shows where there is a line of somebody else's.
+_C.set_package_folders([os.path.dirname(file) + os.sep for file in (torch.__file__, __file__)])
 
 
 def of_function(function: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import linecache
 import os
 import sys
@@ -11,9 +12,10 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, NoReturn, ParamSpec, TypeVar, overload
 
 import torch
+from torch._jit_internal import FunctionModifiers
 from torch.jit import ScriptFunction, ScriptModule, _state
 from torch.jit import _trace as _original
 
@@ -232,7 +234,7 @@ def _traced(
         except RuntimeError as error:
             if "INTERNAL ASSERT FAILED" not in str(error):
                 raise
-            _C.refuse(403, [str(error).splitlines()[0]])
+            _refuse_what_the_tracer_fails_on(func, str(error).splitlines()[0])
 
     if _is_recording():  # PyTorch's check of a trace traces again
         return run(check_trace)
@@ -256,6 +258,61 @@ def _traced(
         _C.restore_function(traced, _decorated.pattern(), ambient)
     lower_types(_made(func, traced))
     return script(traced)
+
+
+def _refuse_what_the_tracer_fails_on(func: Any, said: str) -> NoReturn:
+    """Raises AutocastError with the parts whose exported methods make the tracer fail, if any."""
+    owner = getattr(func, "__self__", func)
+    exporting = _exporting(owner) if isinstance(owner, torch.nn.Module) else {}
+    if not exporting:
+        name = getattr(func, "__qualname__", type(func).__qualname__)
+        _C.refuse(403, [f"`{name}`", said, ""])
+    parts: list[str] = []
+    methods: list[str] = []
+    attributes: dict[str, None] = {}
+    for path, (module, names) in exporting.items():
+        kind = type(module).__qualname__
+        listed = " and ".join(f"`{name}`" for name in names)
+        plural = "s" if len(names) > 1 else ""
+        parts.append(f"`{path or kind}` ({kind}), which has the exported method{plural} {listed}")
+        methods += [f"`{kind}.{name}`" for name in names]
+        attributes |= dict.fromkeys(_annotated_otherwise(module))
+    advice = f"move {' and '.join(methods)} to a module that is not traced, or "
+    if attributes:
+        advice = f"annotate {' and '.join(attributes)} as `torch.Tensor`, or {advice}"
+    _C.refuse(403, ["; ".join(parts), said, advice])
+
+
+def _exporting(root: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, list[str]]]:
+    """The outermost parts that have methods under ``@torch.jit.export``, and these, by path."""
+    found: dict[str, tuple[torch.nn.Module, list[str]]] = {}
+    for path, module in root.named_modules():
+        if any(not outer or path.startswith(f"{outer}.") for outer in found):
+            continue
+        members = {name: inspect.getattr_static(module, name, None) for name in dir(module)}
+        names = [
+            name
+            for name, member in members.items()
+            if getattr(member, "_torchscript_modifier", None) is FunctionModifiers.EXPORT
+        ]
+        if names:
+            found[path] = module, names
+    return found
+
+
+def _annotated_otherwise(root: torch.nn.Module) -> Iterator[str]:
+    """The user's attributes that hold a tensor, and are not annotated as one."""
+    for module in root.modules():
+        members = {**vars(module), **module._parameters, **module._buffers}
+        for kind in type(module).__mro__:
+            if kind.__module__.startswith("torch."):
+                break
+            for name, annotation in vars(kind).get("__annotations__", {}).items():
+                is_tensor = annotation in (torch.Tensor, torch.nn.Parameter) or (
+                    str(annotation).rpartition(".")[2] in ("Tensor", "Parameter")
+                )
+                if isinstance(members.get(name), torch.Tensor) and not is_tensor:
+                    yield f"`{kind.__qualname__}.{name}`"
 
 
 def _made(func: Any, traced: Any) -> Iterator[Any]:

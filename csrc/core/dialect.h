@@ -92,9 +92,9 @@ inline const c10::Symbol enabled = c10::Symbol::attr("enabled");
 // Attribute of an `enter` that autocast's kernel stands behind, or of a `_convolution`: the
 // operator that the author called.
 inline const c10::Symbol instead_of = c10::Symbol::attr("instead_of");
-// Attribute of an `aten::to` that autocast put in, or of a `jit_amp::cast` that it would put in for
-// other operands: the number of that scope, or of_the_operator where the operator itself is what
-// was recorded.
+// Attribute of an `aten::to` that autocast put in, of a `jit_amp::cast` that it would put in for
+// other operands, and of an `aten::_unwrap_optional` before one of the two: the number of that
+// scope, or of_the_operator where the operator itself is what was recorded.
 inline const c10::Symbol of_autocast = c10::Symbol::attr("of_autocast");
 inline constexpr int64_t of_the_operator = -1;
 

@@ -3,17 +3,22 @@
 #include <algorithm>
 #include <sstream>
 
+#include "core/places.h"
+
 namespace jit_amp {
 namespace {
 
 using namespace torch::jit;
 
-// The nearest node to `node` that has a line of source: itself, what makes its operands, what comes
-// before it, what it is part of, and in the end any node of its graph.
-const Node* located(const Node* node) {
-  const auto has_line = [](const Node* n) { return n->sourceRange().source() != nullptr; };
+bool has_line(const Node* node) { return node->sourceRange().source() != nullptr; }
+
+// `node` and what may stand for it where it has no line of source, from the nearest: what makes its
+// operands, what comes before it, what it is part of, and in the end any node of its graph.
+std::vector<const Node*> nearest(const Node* node) {
+  std::vector<const Node*> nodes;
   const Node* origin = node;
-  for (int steps = 0; steps < 4 && origin && !has_line(origin); ++steps) {
+  for (int steps = 0; steps < 4 && origin; ++steps) {
+    nodes.push_back(origin);
     const Node* next = nullptr;
     for (const Value* input : origin->inputs()) {
       if (input->node()->kind() == prim::Enter || input->node()->kind() == prim::CreateObject) {
@@ -23,23 +28,29 @@ const Node* located(const Node* node) {
     }
     origin = next;
   }
-  if (origin && has_line(origin)) {
-    return origin;
-  }
   for (const Node* around = node; around; around = around->owningBlock()->owningNode()) {
     for (const Node* before = around; before != around->owningBlock()->param_node();
          before = before->prev()) {
-      if (has_line(before)) {
-        return before;
-      }
+      nodes.push_back(before);
     }
   }
   for (const Node* any : node->owningGraph()->nodes()) {
-    if (has_line(any)) {
-      return any;
+    nodes.push_back(any);
+  }
+  return nodes;
+}
+
+// The line that an error about `node` shows: the user's, if there is one.
+std::string shown_place(const Node* node) {
+  const std::vector<const Node*> nodes = has_line(node) ? std::vector{node} : nearest(node);
+  for (const auto place : {users_place, innermost_place}) {
+    for (const Node* each : nodes) {
+      if (std::string text = place(each); !text.empty()) {
+        return text;
+      }
     }
   }
-  return nullptr;
+  return "";
 }
 
 // `text` with each `{}` replaced by the next argument.
@@ -78,9 +89,8 @@ AutocastError diagnostic(Diagnostic name, const Node* node,
   std::ostringstream text;
   text << "jit_amp: " << what.substr(0, first) << "  [JA" << row.code << "]" << what.substr(first)
        << "\n\n";
-  if (const Node* shown = node ? located(node) : nullptr) {
-    shown->sourceRange().highlight(text);
-    text << "\n";
+  if (const std::string place = node ? shown_place(node) : ""; !place.empty()) {
+    text << place << "\n";
   }
   text << where << (where.empty() ? "" : "\n\n");
   text << "Instead: " << filled(row.instead, next) << "\n\nMore: jit-amp errors JA" << row.code

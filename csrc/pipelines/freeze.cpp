@@ -11,6 +11,7 @@
 #include "core/loops.h"
 #include "passes/freeze/answer_questions.h"
 #include "passes/freeze/check_freezable.h"
+#include "passes/freeze/check_python.h"
 #include "passes/freeze/check_writes.h"
 #include "passes/freeze/decompose.h"
 #include "passes/freeze/fold_legalized.h"
@@ -143,6 +144,7 @@ const std::vector<Pass>& exporting() {
 
 const std::vector<Pass>& legalizing() {
   static const auto& passes = *new std::vector<Pass>{
+      {"check_python", run<check_python>, Phase::decided, Phase::decided, Kind::meaning},
       {"legalize", run_legalize, Phase::decided, Phase::legalized, Kind::meaning, For::all,
        Reads::facts},
       {"fold_legalized", run<fold_legalized>, Phase::legalized, Phase::legalized, Kind::meaning},

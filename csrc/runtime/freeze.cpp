@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/graphs.h"
 #include "core/ignored.h"
+#include "passes/freeze/check_python.h"
 #include "passes/freeze/join_weights.h"
 #include "passes/freeze/keep_state.h"
 #include "passes/freeze/own_constants.h"
@@ -240,7 +241,9 @@ Module frozen_by_pytorch(const Module& module, const std::vector<std::string>& p
       Inline(*function->graph());
     }
   }
-  freeze_in_place(own, kept, preserved_attrs);
+  for (const FlatMethod& method : freeze_in_place(own, kept, preserved_attrs)) {
+    check_python(*method.graph);
+  }
   std::vector<std::shared_ptr<Graph>> graphs;
   for (const auto& method : own.get_methods()) {
     keep_state(method.graph(), own);

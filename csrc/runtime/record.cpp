@@ -146,6 +146,20 @@ std::optional<c10::ScalarType> dtype_of_operands(const c10::OperatorName& name,
   return std::nullopt;
 }
 
+// `operand` as a tensor. Where a module has methods under `@torch.jit.export`, PyTorch takes the
+// types of its attributes from annotations, and puts them in when the trace is complete: of an
+// Optional it knows no operator that casts.
+Value* as_tensor(Value* operand, Node* before, int64_t scope) {
+  if (operand->node()->kind() != prim::TracedAttr) {
+    return operand;
+  }
+  const WithInsertPoint here(before);
+  Node* unwrap = trace().insertNode(trace().create(aten::_unwrap_optional, {operand}, 1));
+  unwrap->output()->setType(operand->type());
+  unwrap->i_(ops::of_autocast, scope);
+  return unwrap->output();
+}
+
 // Casts for those operands that did not need one in the example.
 void cast_others(Node* first, const std::string& device, c10::ScalarType dtype, int64_t scope) {
   Node* const end = trace().insertPoint();
@@ -164,8 +178,9 @@ void cast_others(Node* first, const std::string& device, c10::ScalarType dtype, 
       if (!cast) {
         Value* none = trace().insertConstant(c10::IValue());
         Value* to = trace().insertConstant(static_cast<int64_t>(dtype));
+        Value* tensor = as_tensor(operand, none->node(), scope);
         Node* made = trace().insertNode(trace().create(
-            ops::cast, {operand, device == "cpu" ? to : none, device == "cpu" ? none : to}, 1));
+            ops::cast, {tensor, device == "cpu" ? to : none, device == "cpu" ? none : to}, 1));
         made->output()->setType(c10::TensorType::get());
         made->i_(ops::of_autocast, scope);
         cast = made->output();
@@ -204,7 +219,7 @@ void look_at_kernel(const Running& done, c10::Symbol kind, const c10::OperatorNa
   bool is_itself = true;
   Node* const end = trace().insertPoint();
   for (Node* node = done.before->next(); node != end; node = node->next()) {
-    if (node->kind() == aten::to && node->hasAttribute(ops::of_autocast)) {
+    if (node->hasAttribute(ops::of_autocast)) {
       casts.push_back(node);
     } else if (node->kind() != prim::Constant && node->kind() != prim::ListConstruct) {
       is_itself &= !first && node->kind() == kind;
@@ -261,6 +276,7 @@ void end(const at::RecordFunction& function, at::ObserverContext*) {
     Node* node = trace().insertPoint()->prev();
     if (node->kind() == aten::to && is_switched_off(running_now.back().autocast, done.autocast)) {
       node->i_(ops::of_autocast, ops::of_the_operator);
+      node->replaceInput(0, as_tensor(node->input(0), node, ops::of_the_operator));
     }
   }
 }

@@ -863,7 +863,7 @@ def exported(self, x: Tensor) -> Tensor:
     with {BF16}:
         return self.of_export(x)
 """,
-        refused_in_process=("JA403",),  # traced, with a convolution beside it
+        refused_in_process=("JA403",),  # traced, with a tensor in an Optional beside it
     ),
     Feature(
         "ignored method",

@@ -85,6 +85,15 @@ class Legalizer {
            (fact.device && *fact.device != device);
   }
 
+  static AutocastError not_freezable(const Node* scoped, const std::string& name,
+                                     const std::string& device, const std::string& other) {
+    return diagnostic(
+        Diagnostic::not_freezable, scoped,
+        {name, "inside an autocast scope for " + device + ": what autocast does to it",
+         other + "move it out of the scope, or wrap it in `with torch.autocast(..., "
+                 "enabled=False)` with the casts that you want"});
+  }
+
   // The node stands free of its scope if no device whose policy it would need can matter.
   void free_of_scope(Node* scoped) {
     const auto& devices = scoped->ss(ops::devices);
@@ -98,8 +107,7 @@ class Legalizer {
         continue;
       }
       if (hidden && concerns_autocast(*hidden, device)) {
-        throw diagnostic(Diagnostic::not_freezable, scoped,
-                         {inner->kind().toQualString(), devices[i], ""});
+        throw not_freezable(scoped, inner->kind().toQualString(), devices[i], "");
       }
       if (policy_of(inner, device) == Policy::untouched) {
         continue;
@@ -113,7 +121,7 @@ class Legalizer {
             other = "say what is to be done with it, `jit_amp.policy.register(\"" + name +
                     "\", device_type, policy)`, " + other;
           }
-          throw diagnostic(Diagnostic::not_freezable, scoped, {name, devices[i], other});
+          throw not_freezable(scoped, name, devices[i], other);
         }
       }
     }

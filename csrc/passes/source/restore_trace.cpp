@@ -11,6 +11,7 @@
 #include "core/dialect.h"
 #include "core/error.h"
 #include "core/graphs.h"
+#include "core/types.h"
 #include "passes/source/name_convolutions.h"
 #include "passes/source/wrap.h"
 
@@ -23,6 +24,11 @@ namespace {
 bool is_recorded(const Node* node) {
   return node->kind() == ops::enter || node->kind() == ops::exit ||
          node->hasAttribute(ops::of_autocast) || node->hasAttribute(ops::instead_of);
+}
+
+// Whether it makes a tensor of an attribute's Optional, for a cast of autocast's.
+bool is_unwrapping(const Node* node) {
+  return node->kind() == aten::_unwrap_optional && node->hasAttribute(ops::of_autocast);
 }
 
 // What the author calls by the name of `convolution`, autocast does nothing to.
@@ -51,7 +57,7 @@ std::set<int64_t> dissolved_scopes(Graph& graph) {
     for (const Node* inside = node->next();
          inside->kind() != ops::exit && inside->kind() != prim::Return; inside = inside->next()) {
       if (inside->kind() != prim::Constant && inside->kind() != prim::ListConstruct &&
-          inside->kind() != ops::enter && inside->kind() != ops::cast) {
+          inside->kind() != ops::enter && inside->kind() != ops::cast && !is_unwrapping(inside)) {
         ++others;
         is_operator = inside->kind().toQualString() == node->s(ops::instead_of);
       }
@@ -111,6 +117,26 @@ void take_out(Node* node) {
   }
 }
 
+// Gives the attribute itself to what takes it as it is.
+void drop_unwrapping(Node* unwrap) {
+  Value* attribute = unwrap->input();
+  const auto uses = unwrap->output()->uses();
+  for (const Use& use : uses) {
+    const auto* schema = use.user->maybeSchema();
+    const bool takes_none =
+        schema && use.offset < schema->arguments().size() &&
+        schema->arguments()[use.offset].type()->kind() == c10::TypeKind::OptionalType;
+    if (takes_none || is_tensor(attribute->type())) {
+      use.user->replaceInput(use.offset, attribute);
+    }
+  }
+  if (unwrap->output()->hasUses()) {
+    unwrap->removeAttribute(ops::of_autocast);
+  } else {
+    unwrap->destroy();
+  }
+}
+
 }  // namespace
 
 void restore(const std::shared_ptr<Graph>& graph, Graph& pattern) {
@@ -125,6 +151,9 @@ void restore(const std::shared_ptr<Graph>& graph, Graph& pattern) {
   const auto devices = devices_of_scopes(*graph);
   std::map<int64_t, Value*> objects;
   for (Node* node : all_nodes(*graph)) {
+    if (is_unwrapping(node)) {
+      continue;
+    }
     if (node->hasAttribute(ops::of_autocast)) {
       const int64_t scope = node->i(ops::of_autocast);
       if (scope == ops::of_the_operator || dissolved.count(scope)) {
@@ -155,6 +184,11 @@ void restore(const std::shared_ptr<Graph>& graph, Graph& pattern) {
         throw diagnostic(Diagnostic::scope_across_modules, node);
       }
       take_out(node);
+    }
+  }
+  for (Node* node : all_nodes(*graph, aten::_unwrap_optional)) {
+    if (is_unwrapping(node)) {
+      drop_unwrapping(node);
     }
   }
   // The dtypes of the trace are those of the state that it was made in.

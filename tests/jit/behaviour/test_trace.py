@@ -650,6 +650,160 @@ def test_trace_module() -> None:
             assert_same(model_traced.decode(x), decoded, "decode in another scope")
 
 
+# Parts with exported methods, of whose attributes PyTorch takes the types from annotations.
+
+
+class Encoder(nn.Module):
+    """A weight and a bias that are annotated as Optional, as a convolution's bias is."""
+
+    weight: Tensor | None
+    bias: Tensor | None
+    table: Tensor | None
+    kept: Tensor | None
+
+    def __init__(self, dtype: torch.dtype = F32) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(4, 4, 3)
+        self.depthwise = nn.Sequential(nn.Conv1d(4, 4, 3, groups=4), nn.ConvTranspose1d(4, 4, 3))
+        self.weight = nn.Parameter(torch.randn(4, 4, 1))
+        self.bias = nn.Parameter(torch.randn(4, dtype=dtype))
+        self.register_buffer("table", torch.randn(4, dtype=dtype))
+        self.kept = torch.randn(4)
+        self.none = nn.Linear(4, 4, bias=False)
+
+    def forward(self, x: Tensor):
+        y = self.depthwise(self.conv(x).relu())
+        y = torch.conv1d(y, self.weight, self.bias) + torch.conv1d(y, self.weight, self.table)
+        y = torch.layer_norm(y.transpose(1, 2).float(), [4], self.kept)
+        return self.none(y), torch.prod(y, 1)
+
+    @torch.jit.export
+    def get_init_states(self, n: int) -> Tensor:
+        bias = self.bias
+        return torch.zeros(n, 4) if bias is None else bias + torch.zeros(n, 4)
+
+
+class ScopedEncoder(nn.Module):
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.encoder(x)
+
+
+class ScopedAndExporting(ScopedEncoder):
+    @torch.jit.export
+    def twice(self, x: Tensor) -> Tensor:
+        return x * 2
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16])
+@pytest.mark.parametrize("outer", [ScopedEncoder, ScopedAndExporting])
+def test_a_part_with_exported_methods(outer: type[ScopedEncoder], dtype: torch.dtype) -> None:
+    model, x = outer(Encoder(dtype)).eval(), torch.randn(2, 4, 20)
+    model_traced = traced(model, x)
+    assert_parity_with(model, model_traced, (torch.randn(2, 4, 20),))
+    frozen = jit_amp.freeze(model_traced, optimize_numerics=False)
+    with torch.no_grad():
+        assert_parity_with(model, frozen, (x,), ambients=["none"])
+    exported = model_traced.encoder.get_init_states
+    assert_same(exported(2), model.encoder.get_init_states(2), "the exported method")
+    assert_same(saved(model_traced).encoder.get_init_states(2), exported(2), "saved")
+
+
+def saved(module: Any) -> Any:
+    buffer = io.BytesIO()
+    torch.jit.save(module, buffer)
+    buffer.seek(0)
+    return torch.jit.load(buffer)
+
+
+def test_exported_methods_around_the_call_of_a_trace() -> None:
+    model, x = Encoder().eval(), torch.randn(2, 4, 20)
+    with ambient():
+        model_traced = traced(model, x)
+        expected = model(x)
+    for _ in range(3):
+        assert_same(model_traced(x), expected, "traced in a scope")
+
+
+class Cell(nn.Module):
+    """What the tracer records as other operators, with an Optional weight."""
+
+    b_ih: Tensor | None
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.w_ih, self.w_hh = (nn.Parameter(torch.randn(4, 4)) for _ in range(2))
+        self.b_ih, self.b_hh = (nn.Parameter(torch.randn(4, dtype=dtype)) for _ in range(2))
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return torch.rnn_tanh_cell(x, x, self.w_ih, self.w_hh, self.b_ih, self.b_hh)
+
+    @torch.jit.export
+    def other(self, x: Tensor) -> Tensor:
+        return x
+
+
+def test_an_exported_method_beside_what_is_recorded_as_others() -> None:
+    model = Cell(F32).eval()
+    assert_parity_with(model, traced(model, matrix()), (matrix(1),))
+
+
+class Scaled(nn.Module):
+    scale: Tensor | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("scale", torch.rand(4))
+
+    def forward(self, x: Tensor):
+        return self.linear(x) * self.scale
+
+    @torch.jit.export
+    def get_init_states(self) -> Tensor:
+        return torch.zeros(1, 4)
+
+
+class ScaledAsAdvised(Scaled):
+    scale: Tensor
+
+
+class ScaledWithoutExported(Scaled):
+    get_init_states = None
+
+
+class Beside(nn.Module):
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 4), encoder)
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.layers(x)
+
+
+def test_what_the_tracer_fails_on_is_named_with_what_to_write() -> None:
+    with pytest.raises(jit_amp.AutocastError, match="JA403") as error:
+        traced(Beside(Scaled()), matrix())
+    first, said, advice, _ = str(error.value).split("\n\n")
+    assert "`layers.1` (Scaled), which has the exported method `get_init_states`" in first
+    assert "INTERNAL ASSERT FAILED" in said
+    assert advice.startswith("Instead: annotate `Scaled.scale` as `torch.Tensor`, or move ")
+    assert "`Scaled.get_init_states` to a module that is not traced" in advice
+    for advised in (Beside(ScaledAsAdvised()), Beside(ScaledWithoutExported())):
+        assert_parity_with(advised, traced(advised, matrix()), (matrix(1),))
+
+
+def test_the_exported_method_of_the_module_itself_is_named() -> None:
+    with pytest.raises(jit_amp.AutocastError, match=r"`Scaled` \(Scaled\), which has .*JA403"):
+        traced(Scaled(), matrix())
+
+
 # autograd.Functions see eager's state.
 
 seen: list[tuple[str, bool, torch.dtype]] = []

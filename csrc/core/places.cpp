@@ -1,0 +1,153 @@
+#include "core/places.h"
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <algorithm>
+#include <optional>
+#include <sstream>
+#include <string_view>
+
+namespace jit_amp {
+namespace {
+
+using namespace torch::jit;
+
+std::vector<std::string>& package_folders() {
+  static auto& folders = *new std::vector<std::string>;
+  return folders;
+}
+
+// Whether a file is PyTorch's or jit_amp's: of this environment, of the one in which a saved module
+// was made, or what jit_amp writes into a graph.
+bool is_of_a_package(std::string_view file) {
+  const auto& folders = package_folders();
+  return file.starts_with("<jit_amp ") || file.find("-packages/torch/") != file.npos ||
+         file.find("-packages\\torch\\") != file.npos ||
+         std::any_of(folders.begin(), folders.end(),
+                     [&](const std::string& folder) { return file.starts_with(folder); });
+}
+
+// A frame of Python's, as the tracer writes it: `file(line): function`.
+struct PythonFrame {
+  std::string file;
+  int line;
+  std::string function;
+};
+
+std::optional<PythonFrame> frame_in(const std::string& text) {
+  const size_t closes = text.rfind("): ");
+  const size_t opens = text.rfind('(', closes);
+  if (closes == text.npos || opens == text.npos || opens == 0) {
+    return std::nullopt;
+  }
+  const std::string number = text.substr(opens + 1, closes - opens - 1);
+  constexpr size_t kMostDigits = 9;
+  if (number.empty() || number.size() > kMostDigits ||
+      number.find_first_not_of("0123456789") != number.npos) {
+    return std::nullopt;
+  }
+  return PythonFrame{text.substr(0, opens), std::stoi(number), text.substr(closes + 3)};
+}
+
+// All frames of a traced node's source, from the innermost; none where it is a text of a program.
+std::vector<PythonFrame> frames_of(const SourceRange& range) {
+  std::vector<PythonFrame> frames;
+  std::istringstream lines(range.source()->text_str().str());
+  for (std::string line; std::getline(lines, line);) {
+    auto frame = frame_in(line);
+    if (!frame) {
+      return {};
+    }
+    frames.push_back(std::move(*frame));
+  }
+  return frames;
+}
+
+// A line of a file as Python has it in memory, or on the disk; empty in a thread that runs no
+// Python.
+std::string source_line(const PythonFrame& frame) {
+  if (!PyGILState_Check()) {
+    return "";
+  }
+  try {
+    const auto linecache = py::module_::import("linecache");
+    return py::cast<std::string>(linecache.attr("getline")(frame.file, frame.line));
+  } catch (const py::error_already_set&) {
+    return "";
+  }
+}
+
+// `is_of_this_process`: a file that was loaded may name any other.
+std::string shown_frame(const PythonFrame& frame, bool is_of_this_process) {
+  std::string text = "  File \"" + frame.file + "\", line " + std::to_string(frame.line) + ", in " +
+                     frame.function + "\n";
+  const std::string line = is_of_this_process ? source_line(frame) : "";
+  return text + line + (line.empty() || line.back() == '\n' ? "" : "\n");
+}
+
+// The places of `node`, from the innermost: its own, and those of the calls that were inlined.
+std::vector<SourceRange> stack_of(const Node* node) {
+  std::vector<SourceRange> ranges{node->sourceRange()};
+  if (const auto callstack = node->callstack()) {
+    const auto calls = (*callstack)->vec();
+    for (auto call = calls.rbegin(); call != calls.rend(); ++call) {
+      ranges.push_back(std::get<SourceRange>(*call));
+    }
+  }
+  std::erase_if(ranges, [](const SourceRange& range) { return !range.source(); });
+  return ranges;
+}
+
+// What `show_frame` or `show_text` gives of the innermost place; with `users`, of the innermost
+// outside of the packages. `show_frame` is told whether it is a frame of this process.
+template <typename Result, typename ShowFrame, typename ShowText>
+Result innermost(const Node* node, bool users, const ShowFrame& show_frame,
+                 const ShowText& show_text) {
+  for (const SourceRange& range : stack_of(node)) {
+    const auto written = range.findSourceRangeThatGenerated();
+    const SourceRange& original = written ? *written : range;
+    const auto frames = original.source() ? frames_of(original) : std::vector<PythonFrame>();
+    for (const PythonFrame& frame : frames) {
+      if (!users || !is_of_a_package(frame.file)) {
+        return show_frame(frame, !written);
+      }
+    }
+    const auto at = original.file_line_col();
+    if (frames.empty() && !(users && at && is_of_a_package(std::get<0>(*at)))) {
+      return show_text(range);
+    }
+  }
+  return Result();
+}
+
+std::string innermost_text(const Node* node, bool users) {
+  return innermost<std::string>(node, users, shown_frame, [](const SourceRange& range) {
+    std::ostringstream text;
+    range.highlight(text);
+    return text.str();
+  });
+}
+
+}  // namespace
+
+void set_package_folders(std::vector<std::string> folders) {
+  package_folders() = std::move(folders);
+}
+
+std::optional<std::tuple<std::string, size_t, size_t>> users_line(const Node* node) {
+  using Line = std::optional<std::tuple<std::string, size_t, size_t>>;
+  return innermost<Line>(
+      node, /*users=*/true,
+      [](const PythonFrame& frame, bool) {
+        return Line({frame.file, static_cast<size_t>(frame.line), 0});
+      },
+      [](const SourceRange& range) {
+        return range.findSourceRangeThatGenerated().value_or(range).file_line_col();
+      });
+}
+
+std::string users_place(const Node* node) { return innermost_text(node, /*users=*/true); }
+
+std::string innermost_place(const Node* node) { return innermost_text(node, /*users=*/false); }
+
+}  // namespace jit_amp
