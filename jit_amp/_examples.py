@@ -93,7 +93,7 @@ def check(function: str, program: Any, examples: Sequence[tuple[Any, ...]]) -> N
 def _run(graph: torch._C.Graph, first: list[Any], again: Callable[[], list[Any]]) -> None:
     forward = torch._C._create_function_from_graph("forward", graph.copy())
     is_recorded = torch.is_grad_enabled()
-    run_once = optimized_execution(False)  # type: ignore[no-untyped-call]
+    run_once = optimized_execution(False)
     with _kept.random_state(), _kept.modes(), _kept.no_autocast(), run_once:
         try:
             with torch.no_grad():
