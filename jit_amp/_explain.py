@@ -91,12 +91,14 @@ def explain(
         A ``Report``. Where jit_amp refuses the program, it has the refusal and its line.
 
     Raises:
-        TypeError: the arguments do not fit, or the function is asynchronous.
+        TypeError: the arguments do not fit, the function is asynchronous, or ``obj`` is an
+            ``ExportedProgram``.
         ValueError: ``obj`` has no such method, or none that is compiled.
         RuntimeError: what the program raises, and what ``torch.jit.script`` does where tracing
             fails too; ``gradients`` of what requires none, or under ``torch.no_grad()``, or of a
             program that has freed its graph by ``backward()``.
     """
+    _check.not_exported("explain", obj)
     name = getattr(obj, "__qualname__", None) or type(obj).__qualname__
     if isinstance(obj, ScriptModule):
         name = str(obj._c._type().name())  # of its class

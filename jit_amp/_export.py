@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch.fx import traceback as fx_traceback
 from torch.jit import ScriptFunction, ScriptModule
 from torch.utils import _pytree as pytree
 
-from jit_amp import _C, _check, _kept
+from jit_amp import _C, _check, _examples, _kept
 from jit_amp._free_sizes import as_told, freest
 from jit_amp._freeze import _misfit
 from jit_amp._larger_hints import is_for_larger_alone, put_larger_hints
@@ -70,15 +70,17 @@ def export(
             the text has the line.
         FileNotFoundError: there is no such file.
         ValueError: a file that is no TorchScript archive.
-        TypeError: arguments that the model does not take; its signature is in the message.
+        TypeError: arguments that the model does not take; its signature is in the message. Or the
+            model is what ``torch.compile``, ``torch.export`` or ``Precision.apply`` returned.
         RuntimeError: what the program raises for the arguments; a file whose device this machine
-            does not have; or what ``torch.export.export`` raises.
+            does not have; what ``torch.export.export`` raises; or ``PYTORCH_JIT=0`` has switched
+            TorchScript off, and the model was not scripted before.
     """
     _check.instance("jit_amp.export: args", args, tuple, "a tuple of arguments")
     named = dict(kwargs or {})
     program = _program_of(model)
     scripted = program if isinstance(program, ScriptModule) else None
-    with _ambient_suspended(), _kept.random_state():
+    with _kept.no_autocast(), _kept.random_state():
         if scripted is not None:
             if not scripted._c._has_method("forward"):
                 raise TypeError(
@@ -96,6 +98,7 @@ def export(
         args, named = _each_once((args, named))
         kept = set(model.state_dict()) if isinstance(model, nn.Module) else None
 
+        example = *args, *(named.get(f.name, f.default_value) for f in formals[len(args) :])
         trace = Tracer(graph, scripted, formals, kept, args, named)
         with fx_traceback.preserve_node_meta(), _kept.modes():
             if dynamic_shapes is None:
@@ -118,6 +121,7 @@ def export(
             if is_oblivious:
                 put_larger_hints(exported)
         make_savable(exported)
+        _examples.check("export", program, [example])
     return exported
 
 
@@ -176,6 +180,7 @@ def _program_of(model: Any) -> Any:
     if isinstance(model, type) and issubclass(model, nn.Module):
         _check.module("jit_amp.export", model)
     _check.scriptable("jit_amp.export", model)
+    _check.compilable("export", model)
     program = _scripted(model, 1)
     if not isinstance(program, (ScriptModule, ScriptFunction)):
         raise TypeError(f"jit_amp.export: {_check.shown(model)} is not a function or an nn.Module")
@@ -246,16 +251,3 @@ def _fits(kind: Any, value: Any) -> bool:
         "DictType": (),
     }
     return name not in plain or isinstance(value, plain[name])  # type: ignore[arg-type]
-
-
-@contextmanager
-def _ambient_suspended() -> Iterator[None]:
-    """Autocast off for CPU and CUDA, as the scopes of the program are part of it already."""
-    before = {device: torch.is_autocast_enabled(device) for device in ("cpu", "cuda")}
-    try:
-        for device in before:
-            torch.set_autocast_enabled(device, False)
-        yield
-    finally:
-        for device, enabled in before.items():
-            torch.set_autocast_enabled(device, enabled)

@@ -12,20 +12,22 @@ from torch.jit import ScriptModule, _script
 from torch.jit import _freeze as _original
 from torch.jit._recursive import wrap_cpp_module
 
-from jit_amp import _C, _check, _kept
+from jit_amp import _C, _check, _examples, _kept
 from jit_amp._packed import Packed
 from jit_amp._precision import Precision
 from jit_amp._script import _scripted, script
+
+_ExampleInputs = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
 
 
 @_kept.out_of_inference_mode()
 @_kept.onednn()
 def freeze(
     mod: torch.nn.Module,
-    preserved_attrs: list[str] | None = None,
+    preserved_attrs: list[str] | _ExampleInputs | None = None,
     optimize_numerics: bool = True,
     *,
-    example_inputs: Any = None,
+    example_inputs: _ExampleInputs | None = None,
     example_kwarg_inputs: Mapping[str, Any] | None = None,
     target: Literal["portable", "server"] = "portable",
     check_inputs: bool = True,
@@ -42,7 +44,9 @@ def freeze(
 
     Args:
         mod: a module in eval mode. It stays as it is.
-        preserved_attrs: attributes and methods to keep besides ``forward``.
+        preserved_attrs (list[str] | tuple | Tensor | dict | list | None): attributes and methods to
+            keep besides ``forward``, as a list of strings. Anything else is taken for
+            ``example_inputs``, which come second elsewhere: ``jit_amp.freeze(net, (x,))``.
         optimize_numerics: whether batch norms, and arithmetic with numbers, are folded into
             convolutions and linear layers before the weights are rounded. Results then differ from
             eager's by about a rounding; with False they are the same.
@@ -52,6 +56,8 @@ def freeze(
             tuples and dictionaries. With examples, dtypes and devices are known, so casts are plain
             or absent, and the result refuses tensors of other dtypes or devices; shapes are free.
             Without, what is unknown is asked at run time: right for every input, and slower.
+            The module runs once with each example, on copies, so that an example that it cannot
+            run is told; not where it has custom operators.
         example_kwarg_inputs: arguments by name, besides those of the one example.
         target: where the frozen module will run. ``"portable"``: everywhere, phones included.
             ``"server"``: in PyTorch with oneDNN, as it is built for x86: it has operators that
@@ -79,13 +85,18 @@ def freeze(
             unit of a name in ``precision``.
         AutocastError: a scope that cannot be known when compiling, or an operator in a scope that
             cannot be exported; the text has the line.
-        TypeError: an example does not fit ``forward``, whose signature is in the message; or an
-            argument has another type.
-        RuntimeError: the module is in training mode, or has nothing of a name in
-            ``preserved_attrs``; or what ``torch.jit.freeze`` raises.
+        TypeError: an example does not fit ``forward``, whose signature is in the message; examples
+            are given twice; ``mod`` is what ``torch.compile``, ``torch.export`` or
+            ``Precision.apply`` returned; or an argument has another type.
+        RuntimeError: the module cannot run an example, and why; it is in training mode, or has
+            nothing of a name in ``preserved_attrs``; what ``torch.jit.freeze`` raises; or
+            ``PYTORCH_JIT=0`` has switched TorchScript off.
     """
+    _check.compilable("freeze", mod)
     _check.choice("jit_amp.freeze: target", target, ("portable", "server"))
-    preserved = _check.names("preserved_attrs", preserved_attrs)
+    preserved, example_inputs = _names_or_examples(
+        "freeze", "preserved_attrs", preserved_attrs, example_inputs
+    )
     _check.flag("optimize_numerics", optimize_numerics)
     if target == "server" and not optimize_numerics:
         raise ValueError(
@@ -113,6 +124,7 @@ def freeze(
         _C.check_examples(scripted._c, examples)
         plain = wrap_cpp_module(_C.frozen_by_pytorch(scripted._c, preserved))  # type: ignore[no-untyped-call]
         methods = [name for name in preserved if scripted._c._has_method(name)]
+        _examples.check("freeze", scripted, examples)
         _original.run_frozen_optimizations(plain, optimize_numerics, methods)
         _C.mend_frozen_by_pytorch(plain._c, bool(optimize_numerics))
         _C.lower_where_it_is(plain._c)  # for calls under an ambient autocast
@@ -125,6 +137,7 @@ def freeze(
         target == "server",
         bool(check_inputs),
     )
+    _examples.check("freeze", scripted, examples)
     if target == "server":
         with _kept.random_state():
             _C.pack_weights(frozen, examples[0] if examples else None, _packed)
@@ -145,9 +158,9 @@ def _packed(weights: list[Tensor], plans: list[list[int]]) -> Any:
 @_kept.onednn()
 def optimize_for_inference(
     mod: torch.nn.Module,
-    other_methods: list[str] | None = None,
+    other_methods: list[str] | _ExampleInputs | None = None,
     *,
-    example_inputs: Any = None,
+    example_inputs: _ExampleInputs | None = None,
     example_kwarg_inputs: Mapping[str, Any] | None = None,
 ) -> ScriptModule:
     """What ``torch.jit.optimize_for_inference`` does, with the results that eager autocast gives.
@@ -159,7 +172,8 @@ def optimize_for_inference(
     Args:
         mod: a frozen module, which is changed in place; any other is put in eval mode and frozen
             first.
-        other_methods: the methods besides ``forward``.
+        other_methods (list[str] | tuple | Tensor | dict | list | None): the methods besides
+            ``forward``, as a list of strings. Anything else is taken for ``example_inputs``.
         example_inputs (tuple | Tensor | dict | list | None): as ``jit_amp.freeze`` takes them, for
             a module that is not frozen.
         example_kwarg_inputs: as ``jit_amp.freeze`` takes them.
@@ -169,11 +183,15 @@ def optimize_for_inference(
 
     Raises:
         AutocastError: as ``jit_amp.freeze``.
-        TypeError: an argument of another type, or examples for a module that is frozen.
+        TypeError: an argument of another type, or examples for a module that is frozen; and as
+            ``jit_amp.freeze``.
         RuntimeError: as ``jit_amp.freeze``.
     """
+    _check.compilable("optimize_for_inference", mod)
     _check.module("jit_amp.optimize_for_inference", mod)
-    methods = _check.names("other_methods", other_methods)
+    methods, example_inputs = _names_or_examples(
+        "optimize_for_inference", "other_methods", other_methods, example_inputs
+    )
     if not isinstance(mod, ScriptModule) or hasattr(mod, "training"):
         mod = freeze(
             mod.eval(),
@@ -195,7 +213,7 @@ def optimize_for_inference(
 @_kept.onednn()
 def facts(
     module: torch.nn.Module,
-    example_inputs: Any = None,
+    example_inputs: _ExampleInputs | None = None,
     *,
     example_kwarg_inputs: Mapping[str, Any] | None = None,
 ) -> torch._C.Graph:
@@ -217,7 +235,26 @@ def facts(
         RuntimeError: as ``jit_amp.freeze``.
     """
     scripted, examples = _taken("facts", module, example_inputs, example_kwarg_inputs)
-    return _C.facts(scripted._c, examples)
+    graph = _C.facts(scripted._c, examples)
+    _examples.check("facts", scripted, examples)
+    return graph
+
+
+def _names_or_examples(
+    function: str, name: str, second: Any, example_inputs: Any
+) -> tuple[list[str], Any]:
+    """The names, and the examples: the second argument is the one or the other."""
+    is_example = isinstance(second, (Tensor, Mapping)) or (
+        isinstance(second, (tuple, list)) and not all(isinstance(each, str) for each in second)
+    )
+    if not is_example:
+        return _check.names(name, second), example_inputs
+    if example_inputs is not None:
+        raise TypeError(
+            f"jit_amp.{function}: examples are given twice, as the second argument, {name}, and as "
+            "example_inputs"
+        )
+    return [], second
 
 
 def _check_preserved(scripted: ScriptModule, names: list[str]) -> None:
@@ -250,6 +287,7 @@ def _taken(
     example_kwarg_inputs: Mapping[str, Any] | None,
 ) -> tuple[Any, list[tuple[Any, ...]]]:
     """The scripted module, and the examples: all arguments of forward, in their order."""
+    _check.compilable(function, module)
     _check.module(f"jit_amp.{function}", module)
     if example_kwarg_inputs is not None:
         _check.instance(
@@ -273,10 +311,26 @@ def _taken(
 
 
 def _check_mode(function: str, module: torch.nn.Module) -> None:
-    if getattr(module, "training", False):  # what is frozen has none
-        raise RuntimeError(
-            f"jit_amp.{function} takes a module in eval mode: call .eval() on it before freezing"
-        )
+    if not getattr(module, "training", False):  # what is frozen has none
+        return
+    name = type(module).__name__
+    if isinstance(module, ScriptModule):
+        name = str(module.original_name)
+    parts = [(path, part) for path, part in module.named_modules() if path]
+    training = [f"`{path}`" for path, part in parts if getattr(part, "training", False)]
+    if not parts:
+        also = ""
+    elif not training:
+        also = ", though none of its parts is"
+    elif len(training) == len(parts):
+        also = ", and so are all its parts"
+    else:
+        shown = ", ".join(training[:4]) + ", ..." * (len(training) > 4)
+        also = f", and so {'is' if len(training) == 1 else 'are'} {shown} of it"
+    raise RuntimeError(
+        f"jit_amp.{function} takes a module in eval mode, and this {name} is in training mode"
+        f"{also}: call .eval() on the {name} before freezing"
+    )
 
 
 def _arguments(scripted: Any, example: Any, by_name: Mapping[str, Any]) -> tuple[Any, ...]:

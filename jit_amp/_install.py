@@ -48,7 +48,7 @@ def _trace_module(*args: Any, **kwargs: Any) -> Any:
 @functools.wraps(_originals["freeze"])
 def _freeze(
     mod: Any,
-    preserved_attrs: list[str] | None = None,
+    preserved_attrs: Any = None,
     optimize_numerics: bool = True,
     **examples: Any,
 ) -> Any:
@@ -63,9 +63,7 @@ def _load(*args: Any, **kwargs: Any) -> Any:
 
 
 @functools.wraps(_originals["optimize_for_inference"])
-def _optimize_for_inference(
-    mod: Any, other_methods: list[str] | None = None, **examples: Any
-) -> Any:
+def _optimize_for_inference(mod: Any, other_methods: Any = None, **examples: Any) -> Any:
     return optimize_for_inference(mod, other_methods, **examples)
 
 

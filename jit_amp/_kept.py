@@ -57,6 +57,19 @@ def modes() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def no_autocast() -> Iterator[None]:
+    """Autocast off, as the scopes of a program are part of it already."""
+    before = {device: torch.is_autocast_enabled(device) for device in autocast_devices()}
+    try:
+        for device in before:
+            torch.set_autocast_enabled(device, False)
+        yield
+    finally:
+        for device, enabled in before.items():
+            torch.set_autocast_enabled(device, enabled)
+
+
+@contextlib.contextmanager
 def silent(name: str) -> Iterator[None]:
     """Without what the logger of that name tells."""
     logger = logging.getLogger(name)

@@ -48,6 +48,11 @@ def changed(wraps: Mapping[nn.Module, Wrap], name: str = "forward") -> Iterator[
         yield
 
 
+def is_changed(module: nn.Module) -> bool:
+    """Whether a method of it is changed at the moment."""
+    return _HELD in vars(module)
+
+
 @contextlib.contextmanager
 def _replaced(module: nn.Module, name: str, function: Callable[..., Any]) -> Iterator[None]:
     """The same for one that has such an attribute itself, or was scripted."""

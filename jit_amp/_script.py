@@ -183,13 +183,19 @@ def script(
     Raises:
         AutocastError: a scope that cannot be known when compiling; the text has the line.
         TypeError: ``autocast`` is no autocast scope; or ``obj`` is no function and no module, or an
-            object of a TorchScript class whose methods have scopes; or ``precision`` is no
-            precision, or not given for a module.
+            object of a TorchScript class whose methods have scopes, or what ``torch.compile``,
+            ``torch.export`` or ``Precision.apply`` returned; or ``precision`` is no precision, or
+            not given for a module.
         ValueError: the module has no unit of a name in ``precision``, or it was found for a device
             besides CPU and CUDA.
-        RuntimeError: what ``torch.jit.script`` raises.
+        RuntimeError: what ``torch.jit.script`` raises; or ``autocast`` or ``precision`` while
+            ``PYTORCH_JIT=0`` has switched TorchScript off. Without these, ``obj`` is returned then.
     """
     _check.scriptable("script", obj)
+    if torch.jit._state._enabled:
+        _check.compilable("script", obj)
+    elif autocast is not None or precision is not None:
+        _check.needs_torchscript("script with autocast or precision", obj)
     if precision is not None:
         return _scripted_with(obj, autocast, _precisions.loaded(precision), _frames_up + 1)
     scopes = _decorated.scopes_of(autocast)
@@ -298,9 +304,12 @@ def lowered_graph(
 
     Raises:
         AutocastError: as ``jit_amp.script``.
+        TypeError: as ``jit_amp.script``.
+        RuntimeError: as ``jit_amp.script``; or ``PYTORCH_JIT=0`` has switched TorchScript off.
         ValueError: another name in ``ambient``, or a method that ``obj`` does not have.
     """
     _check.scriptable("lowered_graph", obj)
+    _check.compilable("lowered_graph", obj)
     ambient = (ambient,) if isinstance(ambient, str) else ambient
     _check.instance("ambient", ambient, (tuple, list, set), "a device type or a tuple of them")
     for device in ambient:

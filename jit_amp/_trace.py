@@ -114,11 +114,14 @@ def trace(
         AutocastError: a scope that cannot be known when compiling, or an operator that ran in an
             autocast state that no ``torch.autocast`` has made; the text has the line.
         TracingCheckError: PyTorch's check found a difference.
-        TypeError: what is no function and no module, or no example; ``precision`` is no precision,
-            or not given for a module that was not scripted.
+        TypeError: what is no function and no module, or what ``torch.compile``, ``torch.export`` or
+            ``Precision.apply`` returned, or no example; ``precision`` is no precision, or not given
+            for a module that was not scripted.
         ValueError: the module has no unit of a name in ``precision``.
         RuntimeError: what else ``torch.jit.trace`` raises.
     """
+    _check.traceable("trace", func)
+    _check.not_compiled_in_place("trace", func)
     if precision is not None:
         with _precisions.loaded(precision).apply(func):
             return trace(
@@ -197,8 +200,11 @@ def trace_module(
     Raises:
         AutocastError: as ``jit_amp.trace``.
         TracingCheckError: as ``jit_amp.trace``.
+        TypeError: what ``torch.compile``, ``torch.export`` or ``Precision.apply`` returned.
         RuntimeError: what else ``torch.jit.trace_module`` raises.
     """
+    _check.traceable("trace_module", mod)
+    _check.not_compiled_in_place("trace_module", mod)
     traced: ScriptModule = _traced(
         _original.trace_module,
         list(inputs) if isinstance(inputs, dict) else [],

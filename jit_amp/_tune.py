@@ -92,14 +92,17 @@ def tune(
             ``freeze`` as ``precision``, or use its ``apply``.
 
     Raises:
-        TypeError: an argument of another type; a model that was scripted.
+        TypeError: an argument of another type; a model that was scripted, or that
+            ``torch.compile``, ``torch.export`` or ``Precision.apply`` returned.
         ValueError: another name, dtype or device type; a tolerance that the model does not meet
             even when all of it is in float32, or that no set of units meets; a scope of the model's
             of another dtype; a ``metric(model)`` that does not call the model; outputs that the
-            default metric cannot look into; parameters that are not initialised yet; ``resume``
-            is a file of another model or call.
+            default metric cannot look into; parameters that are not initialised yet, or are in
+            float16 or bfloat16 already, so that the model does not run in float32; ``resume`` is a
+            file of another model or call.
         RuntimeError: what the model raises in float32.
     """
+    _check.traceable("tune", model)
     _check.module("jit_amp.tune", model)
     if isinstance(model, torch.jit.ScriptModule):
         raise TypeError(
@@ -110,6 +113,10 @@ def tune(
         raise ValueError(f"dtype: {dtype} is none of torch.float16, torch.bfloat16")
     _check.device_type("device_type", device_type)
     _check.instance("seed", seed, int, "a whole number")
+    if not -(2**63) <= seed < 2**64:
+        raise ValueError(
+            f"seed: {seed} is not from -2**63 to 2**64 - 1, as torch.manual_seed has it"
+        )
     if budget is not None:
         _check.instance("budget", budget, (int, float), "a number of seconds")
         if not budget >= 0:
@@ -303,12 +310,22 @@ class _Run:
         calls: list[None] = []
         noting = _noting_calls(self.model, calls)
         scoped = _float32.scopes_noted(scopes.append)
-        with scoped, self._undone(), noting, self._in_float32(), self._codes_noted():
-            if self.of_model:
-                self.value = _number(self.metric_name, self.metric(self.model))
-                self.evaluations += 1
-            else:
-                self.references = self._outputs()
+        try:
+            with scoped, self._undone(), noting, self._in_float32(), self._codes_noted():
+                if self.of_model:
+                    self.value = _number(self.metric_name, self.metric(self.model))
+                    self.evaluations += 1
+                else:
+                    self.references = self._outputs()
+        except RuntimeError as raised:
+            for name, held in (*self.model.named_parameters(), *self.model.named_buffers()):
+                if held.dtype in TOLERANCES:
+                    raise ValueError(
+                        f"jit_amp.tune: {type(self.model).__name__} does not run in float32, where "
+                        f"tuning begins, and its {name} is {held.dtype}: give the model in float32,"
+                        f" as model.float() makes it ({raised})"
+                    ) from raised
+            raise
         own = [each for each in scopes if each.device == self.device_type]
         self.around = not own
         for each in own:
