@@ -297,8 +297,7 @@ def _undone(text: str, owner: Any, names: Mapping[str, Any]) -> Iterator[None]:
     finally:
         for (label, container), before in zip(containers, contents, strict=True):
             if not _is_same(_contents(container), before):
-                is_one = isinstance(container, (list, set))
-                changed.append(label if is_one else label + _first_change(container, before))
+                changed.append(_named_change(label, container, before))
                 _put_back(container, before)
         for (name, tensor), version in zip(tensors, versions, strict=True):
             if tensor._version != version:
@@ -320,7 +319,7 @@ def _is_module(value: Any) -> bool:
 
 def _containers(owner: Any, names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """What a program may write to, one step deep: attributes of modules, globals, and what these
-    hold; each with what its members are named after."""
+    hold; each with how the names of its members begin."""
     if _is_module(owner):
         for path, module in owner.named_modules():
             label = f"self.{path}." if path else "self."
@@ -336,7 +335,7 @@ def _with_members(label: str, members: dict[str, Any]) -> Iterator[tuple[str, An
     for name, value in list(members.items()):
         if isinstance(value, (dict, list, set)) and not name.startswith("__"):
             if type(value) in (dict, list, set) and len(value) < _MOST_MEMBERS:
-                yield f"{label}{name}", value
+                yield f"{label}{name}" + ("[" if isinstance(value, dict) else ""), value
         elif _is_plain_object(value):
             yield f"{label}{name}.", vars(value)
 
@@ -356,12 +355,17 @@ def _is_same(now: Any, before: Any) -> bool:
     return len(now) == len(before) and all(a is b for a, b in zip(now, before, strict=True))
 
 
-def _first_change(container: dict[Any, Any], before: dict[Any, Any]) -> str:
-    """The name of the member that has changed; of a dictionary, the key."""
-    for key in {**before, **container}:
-        if key not in before or key not in container or container[key] is not before[key]:
-            return str(key)
-    return ""
+def _named_change(label: str, container: Any, before: Any) -> str:
+    """What has changed, as the program names it."""
+    if not isinstance(container, dict):
+        return label
+    keys = (
+        key
+        for key in {**before, **container}
+        if key not in before or key not in container or container[key] is not before[key]
+    )
+    key = next(keys)
+    return f"{label}{key!r}]" if label.endswith("[") else f"{label}{key}"
 
 
 def _put_back(container: Any, before: Any) -> None:

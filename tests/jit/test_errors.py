@@ -38,7 +38,8 @@ def test_a_refusal_says_what_why_and_what_instead(row: tuple[int, str, str, str,
 
 BY_HAND = {205, 207}  # graphs that no program makes
 ELSEWHERE = {120, 121}  # devices of others
-HEAD = "import contextlib\nimport functools\nimport time\nimport types\n\nimport torch\n\nimport jit_amp\n\n\n"
+HEAD = "import contextlib\nimport functools\nimport time\nimport types\n"
+HEAD += "\nimport torch\n\nimport jit_amp\n\n\n"
 
 
 def test_each_code_has_an_example() -> None:
