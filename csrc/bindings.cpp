@@ -334,6 +334,14 @@ void bind_wrapping(py::module_& m) {
   m.def("forget_ignored", &jit_amp::forget_ignored);
 }
 
+// A dtype, and examples as the module takes them.
+using Io = std::pair<at::ScalarType, std::vector<py::tuple>>;
+
+std::optional<jit_amp::FreezeIo> io_of(const Module& module, const std::optional<Io>& io) {
+  return io ? std::optional(jit_amp::FreezeIo{io->first, stacks_of(module, io->second)})
+            : std::nullopt;
+}
+
 // jit_amp.freeze and jit_amp.export.
 void bind_freezing(py::module_& m) {
   // What is to be done to a module without scopes, which PyTorch's own freezing takes.
@@ -348,13 +356,17 @@ void bind_freezing(py::module_& m) {
   m.def("check_examples", [](const Module& module, const std::vector<py::tuple>& examples) {
     (void)stacks_of(module, examples);
   });
-  m.def("frozen_by_pytorch", &jit_amp::frozen_by_pytorch);
+  m.def("frozen_by_pytorch",
+        [](const Module& module, const std::vector<std::string>& preserved_attrs,
+           const std::optional<Io>& io) {
+          return jit_amp::frozen_by_pytorch(module, preserved_attrs, io_of(module, io));
+        });
   m.def("freeze_module", [](const Module& module, const std::vector<std::string>& preserved_attrs,
                             const std::vector<py::tuple>& examples, bool optimize_numerics,
-                            bool for_server, bool check_inputs) {
+                            bool for_server, bool check_inputs, const std::optional<Io>& io) {
     return warning_in_python([&] {
       return jit_amp::freeze(module, preserved_attrs, stacks_of(module, examples),
-                             {optimize_numerics, for_server, check_inputs});
+                             {optimize_numerics, for_server, check_inputs, io_of(module, io)});
     });
   });
   // Makes the submodule by `script(weights, plans)`, which is not to keep the lists that it is

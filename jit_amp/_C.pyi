@@ -1,11 +1,15 @@
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+import torch
 from torch import Tensor
 from torch._C import Graph, Node, ScriptModule
 
 # device_type, dtype, enabled, cache_enabled
 _Scope = tuple[str, Any, bool, bool | None]
+
+# the dtype of inputs and results, and examples as the module takes them
+_Io = tuple[torch.dtype, list[tuple[Any, ...]]]
 
 class AutocastError(RuntimeError): ...
 
@@ -39,7 +43,9 @@ def sources_of(made: ScriptModule | Any) -> list[Sources]: ...
 def attribute_type(type: Any, name: str) -> Any | None: ...
 def mend_frozen_by_pytorch(module: ScriptModule, optimize_numerics: bool) -> None: ...
 def check_examples(module: ScriptModule, examples: list[tuple[Any, ...]]) -> None: ...
-def frozen_by_pytorch(module: ScriptModule, preserved_attrs: list[str]) -> ScriptModule: ...
+def frozen_by_pytorch(
+    module: ScriptModule, preserved_attrs: list[str], io: _Io | None
+) -> ScriptModule: ...
 def freeze_module(
     module: ScriptModule,
     preserved_attrs: list[str],
@@ -47,6 +53,7 @@ def freeze_module(
     optimize_numerics: bool,
     for_server: bool,
     check_inputs: bool,
+    io: _Io | None,
 ) -> ScriptModule: ...
 def pack_weights(
     frozen: ScriptModule,

@@ -34,6 +34,7 @@ from jit_amp import _C, _check, _errors_command, _formats, _verdict, policy
 from jit_amp._copies import fresh
 from jit_amp._environment import environment
 from jit_amp._explain import place_of, weights_of
+from jit_amp._freeze import in_dtype
 from jit_amp._packed import emulates
 from jit_amp._report import REDUCED, Place, Report
 from jit_amp._triton import write_repository
@@ -462,9 +463,16 @@ def run_freeze(given: argparse.Namespace) -> int:
     with _step("freezing"), torch.no_grad(), _mistaken_if_refused():
         scoped = _scoped(model, given.autocast, given.device)
         examples = inputs if given.input else None
+        io_dtype = getattr(torch, given.io_dtype) if given.io_dtype else None
         frozen = jit_amp.freeze(
-            scoped, example_inputs=examples, target=given.target, precision=given.precision
+            scoped,
+            example_inputs=examples,
+            target=given.target,
+            precision=given.precision,
+            io_dtype=io_dtype,
         )
+        if io_dtype:
+            inputs = in_dtype(inputs, io_dtype)
     if not (given.autocast or given.precision or _has_scopes(model)):
         print(
             f"jit-amp: {given.model} has no autocast scope, so nothing is cast; --autocast bf16 "
@@ -824,6 +832,11 @@ def _parser() -> argparse.ArgumentParser:
         help="server: faster, for x86 alone; portable if not given",
     )
     made.add_argument("--precision", type=_file, help="the file that jit-amp tune has written")
+    made.add_argument(
+        "--io-dtype",
+        choices=["float32", "float64", "bfloat16", "float16"],
+        help="the dtype of floating-point inputs and results; the model's if not given",
+    )
     form = made.add_mutually_exclusive_group()
     form.add_argument("--lite", action="store_true", help="for the lite interpreter, on phones")
     form.add_argument(

@@ -34,6 +34,15 @@ def choice(name: str, value: Any, accepted: Iterable[str | None]) -> None:
         raise ValueError(f"{name}: {shown(value)} is none of {', '.join(map(repr, accepted))}")
 
 
+def floating_dtype(name: str, value: Any) -> None:
+    """Raises TypeError for what is no dtype, and ValueError for one that models do not compute in:
+    an integer's, or one of eight bits."""
+    instance(name, value, torch.dtype, "a dtype such as torch.float32")
+    accepted = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+    if value not in accepted:
+        raise ValueError(f"{name}: {value} is none of {', '.join(map(str, accepted))}")
+
+
 def device_type(name: str, value: Any) -> None:
     """Raises unless ``value`` is a device type that autocast knows."""
     instance(name, value, str, "a device type such as 'cpu' or 'cuda'")

@@ -418,6 +418,8 @@ def _convolution_flops(operands: list[list[int]], result: list[int], transposed:
 
 def _why(seen: dict[str, Any], scopes: tuple[Scope, ...]) -> tuple[str, str]:
     """The policy for the device that the operator ran on, and its reason in a sentence."""
+    if what := Place(*seen["stack"][-1]).io_dtype:
+        return "", f"io_dtype: {what} are cast here, in no line of the program"
     enabled = {scope.device: scope for scope in scopes if scope.enabled}
     ran = [device for device in seen["devices"] if device in enabled]
     if not enabled:

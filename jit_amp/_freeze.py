@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.jit import ScriptModule, _script
 from torch.jit import _freeze as _original
 from torch.jit._recursive import wrap_cpp_module
+from torch.utils._pytree import tree_map
 
 from jit_amp import _C, _check, _examples, _kept
 from jit_amp._packed import Packed
@@ -18,6 +19,7 @@ from jit_amp._precision import Precision
 from jit_amp._script import _scripted, script
 
 _ExampleInputs = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
+_CAST = (torch.bfloat16, torch.float16, torch.float32)  # what io_dtype is
 
 
 @_kept.out_of_inference_mode()
@@ -32,6 +34,7 @@ def freeze(
     target: Literal["portable", "server"] = "portable",
     check_inputs: bool = True,
     precision: Precision | str | os.PathLike[str] | None = None,
+    io_dtype: torch.dtype | None = None,
 ) -> ScriptModule:
     """Freezes a module, as ``torch.jit.freeze`` does, with its autocast scopes resolved.
 
@@ -74,20 +77,27 @@ def freeze(
         precision (Precision | str | os.PathLike | None): what ``jit_amp.tune`` found for the
             module, or the file of its ``to_json``. Its units stay in float32; where the module had
             no scopes, the scope is put around it.
+        io_dtype: the dtype in which the frozen module takes and gives floating-point tensors;
+            ``torch.float32`` in most cases. Results in bfloat16, float16 and float32 are cast to
+            it, in tuples, lists and dictionaries too. An input of this dtype is cast to the dtype
+            that the example has there; without examples, to that of the module's parameters, if
+            all have the same. Everything else stays: float64, integers, None.
 
     Returns:
         ScriptModule: frozen. Where an input is not like the examples, a call of it raises
-            ``torch.jit.Error``, which names the argument.
+            ``torch.jit.Error``, which names the argument. With ``io_dtype``, examples that are
+            floating point stand for inputs of that dtype.
 
     Raises:
         ValueError: an unknown target; ``"server"`` with ``optimize_numerics=False``, or in a build
-            of PyTorch without oneDNN; examples with ``check_inputs=False``; or the module has no
-            unit of a name in ``precision``.
+            of PyTorch without oneDNN; examples with ``check_inputs=False``; the module has no unit
+            of a name in ``precision``; or an ``io_dtype`` that is not floating point.
         AutocastError: a scope that cannot be known when compiling, or an operator in a scope that
             cannot be exported; the text has the line.
         TypeError: an example does not fit ``forward``, whose signature is in the message; examples
             are given twice; ``mod`` is what ``torch.compile``, ``torch.export`` or
-            ``Precision.apply`` returned; or an argument has another type.
+            ``Precision.apply`` returned; an argument has another type; or, with ``io_dtype``, a
+            result is an object, whose tensors cannot be cast.
         RuntimeError: the module cannot run an example, and why; it is in training mode, or has
             nothing of a name in ``preserved_attrs``; what ``torch.jit.freeze`` raises; or
             ``PYTORCH_JIT=0`` has switched TorchScript off.
@@ -109,6 +119,8 @@ def freeze(
             "PyTorch does not have: leave out the target, and the frozen module runs everywhere"
         )
     _check.flag("check_inputs", check_inputs)
+    if io_dtype is not None:
+        _check.floating_dtype("io_dtype", io_dtype)
     if precision is not None:
         _check.module("jit_amp.freeze", mod)
         _check_mode("freeze", mod)
@@ -120,11 +132,15 @@ def freeze(
             "leave out either the examples or check_inputs=False"
         )
     _check_preserved(scripted, preserved)
+    io, originals = None, examples
+    if io_dtype is not None:
+        io = io_dtype, examples
+        examples = [in_dtype(example, io_dtype) for example in examples]
     if not _C.has_scopes(scripted._c):
         _C.check_examples(scripted._c, examples)
-        plain = wrap_cpp_module(_C.frozen_by_pytorch(scripted._c, preserved))  # type: ignore[no-untyped-call]
+        plain = wrap_cpp_module(_C.frozen_by_pytorch(scripted._c, preserved, io))  # type: ignore[no-untyped-call]
         methods = [name for name in preserved if scripted._c._has_method(name)]
-        _examples.check("freeze", scripted, examples)
+        _examples.check("freeze", scripted, originals)
         _original.run_frozen_optimizations(plain, optimize_numerics, methods)
         _C.mend_frozen_by_pytorch(plain._c, bool(optimize_numerics))
         _C.lower_where_it_is(plain._c)  # for calls under an ambient autocast
@@ -136,12 +152,23 @@ def freeze(
         bool(optimize_numerics),
         target == "server",
         bool(check_inputs),
+        io,
     )
-    _examples.check("freeze", scripted, examples)
+    _examples.check("freeze", scripted, originals)
     if target == "server":
         with _kept.random_state():
             _C.pack_weights(frozen, examples[0] if examples else None, _packed)
     return wrap_cpp_module(frozen)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def in_dtype(arguments: tuple[Any, ...], dtype: torch.dtype) -> tuple[Any, ...]:
+    """Arguments of a module as ``freeze(io_dtype=dtype)`` of it takes them."""
+
+    def cast(value: Any) -> Any:
+        is_cast = isinstance(value, Tensor) and value.dtype in _CAST
+        return value.detach().to(dtype) if is_cast else value
+
+    return tree_map(cast, arguments)  # type: ignore[no-any-return]
 
 
 def _has_onednn() -> bool:

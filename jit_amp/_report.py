@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from jit_amp._verdict import Advice, Comparison, Summary
 
 REDUCED = ("bfloat16", "float16")
+IO_DTYPE = {f"<jit_amp io_dtype of {what}>": what for what in ("inputs", "results")}
+"""What a frozen module has in place of a file: csrc/passes/source/cast_io.cpp."""
 _FLOATING = (*REDUCED, "float32", "float64")
 
 
@@ -34,11 +36,20 @@ class Place:
     function: str = ""
 
     def __str__(self) -> str:
+        if self.io_dtype:
+            return f"io_dtype of {self.io_dtype}"
         return f"{os.path.basename(self.file)}:{self.line}" if self.line else "?"
+
+    @property
+    def io_dtype(self) -> str:
+        """``"inputs"`` or ``"results"`` where ``freeze(io_dtype=)`` has written a cast of these."""
+        return IO_DTYPE.get(self.file, "")
 
     @property
     def text(self) -> str:
         """The line itself, without what is around it."""
+        if self.io_dtype:
+            return f"({self.io_dtype} are cast, because of io_dtype)"
         return linecache.getline(self.file, self.line).strip()
 
 
@@ -252,6 +263,18 @@ class Report:
         return _verdict.verdict(self)
 
     @property
+    def io_dtype(self) -> str:
+        """Which inputs and results ``freeze(io_dtype=)`` has cast, in words; empty for none."""
+        told = []
+        for what in IO_DTYPE.values():
+            casts = [row for row in self.rows if row.place.io_dtype == what and row.calls]
+            before = " and ".join(sorted({row.operands[0] for row in casts}))
+            after = " and ".join(sorted({row.results[0] for row in casts}))
+            if casts:
+                told.append(f"{what} are cast from {before} to {after}")
+        return "; ".join(told)
+
+    @property
     def advice(self) -> Advice | None:
         """The one change to make first, as code, with what it gains; None where there is none."""
         from jit_amp import _verdict
@@ -281,7 +304,8 @@ class Report:
         made = dataclasses.asdict(self)
         for row, written in zip(self.rows, made["rows"], strict=True):
             written |= {"line": dataclasses.asdict(row.line), "precision": row.precision}
-        made |= {"verdict": self.verdict, "summary": dataclasses.asdict(self.summary)}
+        made |= {"verdict": self.verdict, "io_dtype": self.io_dtype}
+        made |= {"summary": dataclasses.asdict(self.summary)}
         return as_json(made, indent=1)
 
     @staticmethod

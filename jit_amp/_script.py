@@ -252,34 +252,8 @@ def _scripted_with(obj: Any, autocast: Any, precision: Precision, frames_up: int
         # Scripted, a shared module is several.
         for path in [name for name, module in modules.items() if module is modules[unit]]:
             owner = functools.reduce(getattr, path.split(".") if path else [], scripted)
-            if path and not lines:
-                _refuse_what_is_not_cast(path, owner._c._get_method("forward").schema)
             _ignore.keep_in_float32(owner._c, lines)
     return scripted
-
-
-def _refuse_what_is_not_cast(path: str, schema: torch._C.FunctionSchema) -> None:
-    """Casts in a list are written in TorchScript, in a source that has no names of classes."""
-    for argument in schema.arguments[1:]:
-        if _has_named_tuples_in_a_list(argument.type):
-            raise ValueError(
-                f"precision: {path} stays in float32, and its argument `{argument.name}` is a"
-                f" {argument.type}, whose tensors are not cast in TorchScript: give it plain"
-                " tuples, or use Precision.apply"
-            )
-
-
-def _has_named_tuples_in_a_list(kind: Any, in_a_list: bool = False) -> bool:
-    """With tensors in them; a dictionary and an Optional are as a list."""
-    inside = kind.containedTypes()
-    is_tuple = isinstance(kind, torch._C.TupleType)
-    if in_a_list and is_tuple and kind.annotation_str.partition("[")[0] != "Tuple":
-        return any(map(_holds_tensors, inside))
-    return any(_has_named_tuples_in_a_list(each, in_a_list or not is_tuple) for each in inside)
-
-
-def _holds_tensors(kind: Any) -> bool:
-    return isinstance(kind, torch._C.TensorType) or any(map(_holds_tensors, kind.containedTypes()))
 
 
 def lowered_graph(

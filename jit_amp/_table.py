@@ -178,6 +178,8 @@ def _tail(report: Report, all_lines: bool) -> list[str]:
             of_dtype[weight.dtype] += weight.bytes
         held = ", ".join(f"{size / 1e3:,.1f} kB {dtype}" for dtype, size in of_dtype.most_common())
         lines.append(f"weights: {held}")
+    if report.io_dtype:
+        lines.append(f"io_dtype: {report.io_dtype}")
     lines += [
         f"{name} is emulated on this processor: elsewhere it is faster" for name in report.emulated
     ]

@@ -86,8 +86,9 @@ def _entry(name: str, value: Any) -> str:
     if value.dtype not in _TYPES:
         dtype = str(value.dtype).removeprefix("torch.")
         raise TypeError(
-            f"jit_amp: Triton's PyTorch backend has no {dtype}, and `{name}` is {dtype}: let the "
-            "model take and give float32, with `.float()` after its scope"
+            f"jit_amp: Triton's PyTorch backend has no {dtype}, and `{name}` is {dtype}: freeze "
+            "the model with io_dtype=torch.float32, or --io-dtype float32, and it takes and gives "
+            "float32"
         )
     # A tensor without dimensions is one of one element to Triton.
     shape = f"dims: [ {', '.join(['-1'] * value.dim())} ]"

@@ -22,6 +22,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -31,6 +32,7 @@
 #include "analysis/scopes.h"
 #include "core/verify.h"
 #include "passes/lowering/lower.h"
+#include "passes/source/cast_io.h"
 #include "passes/source/fix_attributes.h"
 
 namespace jit_amp {
@@ -44,7 +46,8 @@ struct Context {
   State entry = {};  // the autocast state around a call
   bool optimize_numerics = false;
   bool for_server = false;  // a frozen module may have operators that only builds for x86 have
-  std::vector<torch::jit::Stack> examples = {};  // of a frozen module's arguments, without self
+  std::vector<torch::jit::Stack> examples = {};    // of a frozen module's arguments, without self
+  std::optional<IoDtype> io_dtype = std::nullopt;  // what a frozen module takes and gives
   bool check_inputs =
       true;  // whether the frozen module checks them, so that facts may rest on them
   AbstractValue known_self = {};  // what holds of `self` at each call

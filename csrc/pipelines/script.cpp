@@ -25,6 +25,8 @@ bool run_flatten(Context& c) {
   return true;
 }
 
+bool run_cast_io(Context& c) { return c.io_dtype && cast_io(c.graph, *c.io_dtype, c.examples); }
+
 bool run_fix_attributes(Context& c) {
   c.reads = read_attributes(c.graph, c.self);
   return !c.reads.empty();
@@ -51,6 +53,7 @@ bool run_constant_propagation(Context& c) {
 const std::vector<Pass>& flattening() {
   static const auto& passes = *new std::vector<Pass>{
       {"flatten", run_flatten, Phase::source, Phase::inlined, Kind::meaning},
+      {"cast_io", run_cast_io, Phase::inlined, Phase::inlined, Kind::meaning},
       {"name_convolutions", run<name_convolutions>, Phase::inlined, Phase::inlined, Kind::meaning},
       {"index_devices", run<index_devices>, Phase::inlined, Phase::inlined, Kind::quirk},
       {"write_numbers", run<write_numbers>, Phase::inlined, Phase::inlined, Kind::quirk},

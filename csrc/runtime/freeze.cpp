@@ -22,6 +22,8 @@
 #include "passes/quirks/own_callstacks.h"
 #include "passes/quirks/write_devices.h"
 #include "passes/server/pack_weights.h"
+#include "passes/source/cast_io.h"
+#include "passes/source/cast_tensors.h"
 #include "pipelines/freeze.h"
 #include "pipelines/script.h"
 #include "runtime/attach.h"
@@ -79,10 +81,29 @@ GraphFunction* function_of(const Module& module, const Kept& kept) {
   return method ? tryToGraphFunction(method->function()) : nullptr;
 }
 
+bool is_forward(const Kept& kept) { return kept.path.empty() && kept.name == "forward"; }
+
+// Refuses results in which there are tensors that cannot be cast.
+void check_results(const Module& module, const std::vector<Kept>& methods) {
+  for (const Kept& kept : methods) {
+    if (const GraphFunction* function = function_of(module, kept)) {
+      const auto type = function->getSchema().returns().at(0).type();
+      TORCH_CHECK_TYPE(can_cast_tensors(type), "jit_amp.freeze: io_dtype: `",
+                       kept.path.empty() ? kept.name : kept.path + "." + kept.name,
+                       "` returns a value of type ", type->annotation_str(),
+                       ", in which tensors cannot be cast: return them in tuples, lists and "
+                       "dictionaries");
+    }
+  }
+}
+
 // Every kept method as PyTorch's freezing takes it, in the place of what it was.
 void lower_methods(const Module& module, const std::vector<Kept>& methods,
-                   const std::vector<std::string>& preserved_attrs, bool optimize_numerics) {
+                   const std::vector<std::string>& preserved_attrs, const FreezeOptions& options) {
   std::unordered_map<GraphFunction*, std::shared_ptr<Graph>> lowered;
+  if (options.io) {
+    check_results(module, methods);
+  }
   for (const Kept& kept : methods) {
     Context context;
     context.function = function_of(module, kept);
@@ -91,7 +112,11 @@ void lower_methods(const Module& module, const std::vector<Kept>& methods,
     }
     context.self = submodule(module, kept.path)._ivalue();
     context.product = Product::stock;
-    context.optimize_numerics = optimize_numerics;
+    context.optimize_numerics = options.optimize_numerics;
+    if (options.io) {
+      context.io_dtype = {options.io->dtype, dtype_of_weights(module)};
+      context.examples = is_forward(kept) ? options.io->examples : std::vector<Stack>();
+    }
     refusing_unfit_graphs([&] {
       run_pipeline(flattening(), context);
       run_pipeline(lowering(), context);
@@ -173,6 +198,19 @@ bool has_casts(Graph& graph) {
   });
 }
 
+// The same as cast_io's row of `flattening` does, of a module without scopes.
+void cast_inlined(const Module& module, const std::vector<Kept>& methods, const FreezeIo& io) {
+  check_results(module, methods);
+  const IoDtype dtypes{io.dtype, dtype_of_weights(module)};
+  std::unordered_set<GraphFunction*> done;
+  for (const Kept& kept : methods) {
+    GraphFunction* function = function_of(module, kept);
+    if (function && done.insert(function).second) {
+      cast_io(function->graph(), dtypes, is_forward(kept) ? io.examples : std::vector<Stack>());
+    }
+  }
+}
+
 // A frozen module, and the graphs of its methods with what is known of their values.
 struct Decided {
   Module frozen;
@@ -194,11 +232,11 @@ void forget(AbstractValue& known, const std::string& path) {
 }
 
 Decided decide(const Module& module, const std::vector<std::string>& preserved_attrs,
-               const std::vector<Stack>& examples, FreezeOptions options) {
+               const std::vector<Stack>& examples, const FreezeOptions& options) {
   Module copy = freezable(own_copy(module));
   copy_ignored(module, copy);
   const std::vector<Kept> kept = kept_methods(copy, preserved_attrs);
-  lower_methods(copy, kept, preserved_attrs, options.optimize_numerics);
+  lower_methods(copy, kept, preserved_attrs, options);
   refusing_unfit_graphs([&] { check_attributes(freeze_in_place(copy, kept, preserved_attrs)); });
   declare_behind_interfaces(copy);
   Decided made{copy, {}};
@@ -223,7 +261,7 @@ Decided decide(const Module& module, const std::vector<std::string>& preserved_a
     context.graph = function->graph();
     context.phase = Phase::freezable;
     context.has_casts = has_casts(*context.graph);
-    if (method.path.empty() && method.name == "forward") {
+    if (is_forward(method)) {
       context.examples = examples;
     }
     refusing_unfit_graphs([&] { run_pipeline(deciding(), context); });
@@ -233,13 +271,17 @@ Decided decide(const Module& module, const std::vector<std::string>& preserved_a
 
 }  // namespace
 
-Module frozen_by_pytorch(const Module& module, const std::vector<std::string>& preserved_attrs) {
+Module frozen_by_pytorch(const Module& module, const std::vector<std::string>& preserved_attrs,
+                         const std::optional<FreezeIo>& io) {
   Module own = freezable(module.clone(/*inplace=*/true));
   const auto kept = kept_methods(own, preserved_attrs);
   for (const Kept& method : kept) {
     if (GraphFunction* function = function_of(own, method)) {
       Inline(*function->graph());
     }
+  }
+  if (io) {
+    cast_inlined(own, kept, *io);
   }
   for (const FlatMethod& method : freeze_in_place(own, kept, preserved_attrs)) {
     check_python(*method.graph);

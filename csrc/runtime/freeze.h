@@ -10,25 +10,35 @@
 #include <torch/csrc/jit/api/module.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace jit_amp {
+
+// What a frozen module takes and gives, where that is another dtype than its module does
+// (passes/source/cast_io.h).
+struct FreezeIo {
+  c10::ScalarType dtype;
+  std::vector<torch::jit::Stack> examples;  // as the module takes them
+};
 
 // What a frozen module is made for, besides its examples.
 struct FreezeOptions {
   bool optimize_numerics = true;
   bool for_server = false;   // may have operators that only builds for x86 have
   bool check_inputs = true;  // else it has no check of them, and nothing is taken for granted
+  std::optional<FreezeIo> io = std::nullopt;
 };
 
 // What PyTorch's freezing makes of a module without scopes, which stays as it is; its constants are
 // its own (passes/freeze/own_constants.h).
 torch::jit::Module frozen_by_pytorch(const torch::jit::Module& module,
-                                     const std::vector<std::string>& preserved_attrs);
+                                     const std::vector<std::string>& preserved_attrs,
+                                     const std::optional<FreezeIo>& io = std::nullopt);
 
-// `examples` are stacks of arguments of forward, without self. Throws AutocastError for what cannot
-// be said in stock operators. The given module stays as it is.
+// `examples` are stacks of arguments of forward, without self, as the frozen module takes them.
+// Throws AutocastError for what cannot be said in stock operators. The given module stays as it is.
 torch::jit::Module freeze(const torch::jit::Module& module,
                           const std::vector<std::string>& preserved_attrs,
                           const std::vector<torch::jit::Stack>& examples, FreezeOptions options);

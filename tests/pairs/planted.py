@@ -65,12 +65,12 @@ PLANTED = [
         test=PASSES + "test_fix_attributes.py",
     ),
     Fault(
-        "source: only float16 is widened in lists",
+        "source: only float16 is widened",
         (
             Edit(
                 "csrc/passes/source/widen.cpp",
-                '"Tensor", "return x.dtype == 5 or x.dtype == 15\\n",',
-                '"Tensor", "return x.dtype == 5\\n",',
+                "DTypes::only(c10::kHalf) | DTypes::only(c10::kBFloat16)",
+                "DTypes::only(c10::kHalf)",
             ),
         ),
         test=PASSES + "test_widen.py",

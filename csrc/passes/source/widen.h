@@ -1,10 +1,9 @@
 // widen: what stays in float32 is given float32.
 //
 // A function that runs with autocast off, because a Precision says so, may be called with tensors
-// in bfloat16 and float16. These are cast to float32 before anything else is done, also in tuples,
-// lists and dictionaries; a list or dictionary is made anew only where something in it is cast. So
-// does jit_amp/_float32.py, `widened`, in eager, and there in objects and in lists of NamedTuples
-// too.
+// in bfloat16 and float16. These are cast to float32 before anything else is done, as
+// passes/source/cast_tensors.h does it. So does jit_amp/_float32.py, `widened`, in eager, and there
+// in objects too.
 //
 // Changes source graphs, before their calls are inlined or after.
 #pragma once

@@ -187,6 +187,11 @@ def test_for_a_server(capsys: Any) -> None:
     assert 'name: "net"' in config
     assert "TYPE_FP16" in config
     assert torch.jit.load("repository/net/1/model.pt")(torch.rand(2, 8)).dtype == torch.float16
+    wide = ["--autocast", "bf16", *given, "--io-dtype", "float32", "--triton"]
+    assert run(capsys, "freeze", "models:factory", *wide, "--output", "wide/net")[0] == 0
+    assert "BF16" not in (config := Path("wide/net/config.pbtxt").read_text())
+    assert config.count("TYPE_FP32") == 2
+    assert "results are cast" in run(capsys, "explain", "wide/net/1/model.pt", *given)[1]
     status, _, said = run(capsys, "freeze", "models:factory", "--triton", "--output", "r/n")
     assert (status, "--triton needs --input" in said) == (2, True)
 

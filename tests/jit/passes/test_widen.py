@@ -173,10 +173,13 @@ class OuterOfOptional(nn.Module):
         return self.inner(Pair(self.other(x), 1))
 
 
+@pytest.mark.parametrize("unit", ["inner", "other"])
 @pytest.mark.parametrize("make", [Outer, OuterOfOptional])
-def test_named_tuples_in_a_list_are_refused(make: type[nn.Module]) -> None:
-    with pytest.raises(
-        ValueError, match=r"inner stays in float32, and its argument `x` is a .*Pair"
-    ):
-        jit_amp.script(make(), precision=precision(("inner",)))
-    jit_amp.script(make(), precision=precision(("other",)))
+def test_named_tuples_in_a_list(make: type[nn.Module], unit: str) -> None:
+    kept, module, x = precision((unit,)), make().eval(), torch.rand(2, 2)
+    scripted = jit_amp.script(module, precision=kept)
+    with kept.apply(module):
+        expected = module(x)
+    assert expected.dtype == torch.float32
+    for call in range(3):
+        assert_same(scripted(x), expected, f"{make.__name__}, call {call}")
