@@ -19,7 +19,7 @@ from jit_amp._precision import Precision
 from jit_amp._script import _scripted, script
 
 _ExampleInputs = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
-_CAST = (torch.bfloat16, torch.float16, torch.float32)  # what io_dtype is
+_CAST = (torch.bfloat16, torch.float16, torch.float32)  # what io_dtype is for
 
 
 @_kept.out_of_inference_mode()

@@ -80,10 +80,8 @@ def _refuse_what_has_a_code(obj: Any, said: str) -> None:
         _C.refuse(119, [name, ("Expected a value" + rest).rstrip()])
     if "is called recursively" in said:
         _C.refuse(203, [], where)
-    if "INTERNAL ASSERT FAILED" in said:
-        if where := _places.of_a_partial_autocast(obj):
-            _C.refuse(117, [name, "  TorchScript does not call a functools.partial."], where)
-        _C.refuse(208, [name], _places.of_leaving_a_with(obj))
+    if "INTERNAL ASSERT FAILED" in said and (where := _places.of_leaving_a_with(obj)):
+        _C.refuse(208, [name], where)
 
 
 def lower_types(modules: Iterable[Any]) -> None:

@@ -22,6 +22,7 @@ from ..support import (
     DEFAULT,
     PLACES,
     Place,
+    assert_parity,
     assert_same,
     autocast_state,
     check_ir,
@@ -426,7 +427,6 @@ def entered_while_open_by_its_other_name(a: Tensor, b: Tensor):
         (enabled_at_run_time, "`enabled` is known only at run time"),
         (enabled_by_a_tensor, "`enabled` is known only at run time"),
         (enabled_by_an_expression, "`enabled` is known only at run time"),
-        (chosen_by_an_expression, "chosen by a condition at run time"),
     ],
 )
 def test_what_cannot_be_known_is_refused_when_scripting(
@@ -434,6 +434,11 @@ def test_what_cannot_be_known_is_refused_when_scripting(
 ) -> None:
     with pytest.raises(jit_amp.AutocastError, match=what):
         torch.jit.script(function)
+
+
+def test_a_scope_that_is_chosen_by_an_expression_is_the_chosen_one() -> None:
+    for first in (0.0, 1.0):
+        assert_parity(chosen_by_an_expression, (torch.full((2, 2), first), torch.rand(2, 2)))
 
 
 @pytest.mark.parametrize("function", [entered_while_open, entered_while_open_by_its_other_name])

@@ -57,23 +57,28 @@ class EnabledIsAssigned(nn.Module):
 
 def scope_is_chosen_by_an_expression(x: Tensor, on: bool):
     scope = torch.autocast("cpu") if on else torch.autocast("cpu", enabled=False)
-    with scope:
-        return x @ x
+    scope.__enter__()
+    y = x @ x
+    scope.__exit__(None, None, None)
+    return y
 
 
 def scope_is_chosen_by_a_branch(x: Tensor, on: bool):
     scope = torch.autocast("cpu")
     if on:
         scope = torch.autocast("cpu", enabled=False)
-    with scope:
-        return x @ x
+    scope.__enter__()
+    y = x @ x
+    scope.__exit__(None, None, None)
+    return y
 
 
 def scope_changes_in_a_loop(x: Tensor):
     scope = torch.autocast("cpu")
     for _ in range(3):
-        with scope:
-            x = x @ x.to(x.dtype)
+        scope.__enter__()
+        x = x @ x.to(x.dtype)
+        scope.__exit__(None, None, None)
         scope = torch.autocast("cpu", enabled=False)
     return x
 
@@ -312,8 +317,8 @@ jit_amp: an autocast scope that is chosen by a condition at run time  [JA110]
 def scope_is_chosen_by_an_expression(x: Tensor, on: bool):
     scope = torch.autocast("cpu") if on else torch.autocast("cpu", enabled=False)
             ~~~~~~~~~~~~~~ <--- HERE
-    with scope:
-        return x @ x
+    scope.__enter__()
+    y = x @ x
 
 Instead: `if` with a `with torch.autocast(...)` in each branch
 
