@@ -156,8 +156,12 @@ class _Compilation(_recursive.ConcreteTypeStore):
 
     def _evaluated_scopes(self, module: torch.nn.Module) -> Iterator[str]:
         """What the scopes of the methods that will be compiled are, each as a text."""
-        for name, definition in self.methods(module).items():
+        definitions = self.methods(module)
+        assigned = {name for each in definitions.values() for name in each.assigned}
+        for name, definition in definitions.items():
             if definition.signature:
+                for attribute in sorted(definition.reads & assigned):
+                    _C.refuse(116, [attribute], definition.place)
                 yield f"{name}: {definition.signature}"
 
     def methods(self, module: torch.nn.Module) -> dict[str, _with_items.Definition]:

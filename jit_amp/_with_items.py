@@ -21,6 +21,7 @@ import contextlib
 import copy
 import functools
 import hashlib
+import os
 import re
 import types
 from collections import Counter
@@ -28,6 +29,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import nn
 
 from jit_amp import _scope_syntax as syntax
@@ -36,6 +38,7 @@ from jit_amp._exit_stack import ExitStacks
 from jit_amp._scope_contexts import Choose, Context, Enter
 from jit_amp._scope_names import Kind
 
+_TORCH = os.path.dirname(torch.__file__) + os.sep
 _REFUSED = re.compile(r"_jit_amp_(refused|scope)_\d+")
 
 
@@ -49,12 +52,16 @@ class Definition:
             where there is nothing to write.
         refusals: to each name that stands for a `with` that cannot be compiled, why.
         code: the Python functions that ran while expressions were evaluated.
+        reads: names of attributes that these and the expressions have read.
+        place: the first `with`, as an error shows it.
     """
 
     tree: ast.Module
     signature: str = ""
     refusals: dict[str, tuple[int, list[str], str]] = field(default_factory=dict)
     code: set[types.CodeType] = field(default_factory=set)
+    reads: set[str] = field(default_factory=set)
+    place: str = ""
 
     @functools.cached_property
     def attributes(self) -> set[str]:
@@ -63,6 +70,15 @@ class Definition:
             node.attr
             for node in ast.walk(self.tree)
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+        }
+
+    @functools.cached_property
+    def assigned(self) -> set[str]:
+        """The names of attributes that it assigns."""
+        return {
+            node.attr
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)
         }
 
 
@@ -90,6 +106,8 @@ def rewritten(
         hashlib.sha256(text.encode()).hexdigest(),
         rewriting.refusals,
         rewriting.code,
+        rewriting.reads(),
+        where(next(node.lineno for node in ast.walk(tree) if isinstance(node, ast.With))),
     )
 
 
@@ -226,6 +244,13 @@ class _Rewriting(ExitStacks):
             )
             result = Choose(syntax.at(compared, use), contexts[number], result)
         return result
+
+    def reads(self) -> set[str]:
+        """The names of attributes on which what was evaluated may depend."""
+        own = (code for code in self.code if not code.co_filename.startswith(_TORCH))
+        names = {name for code in own for name in code.co_names}
+        expressions = (node for expr in self.kept for node in ast.walk(expr))
+        return names | {node.attr for node in expressions if isinstance(node, ast.Attribute)}
 
     def _block(self, block: list[ast.stmt]) -> list[ast.stmt]:
         result: list[ast.stmt] = []

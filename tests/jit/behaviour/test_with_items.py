@@ -589,6 +589,15 @@ class Suppressing(Net):
             return self.linear(x)
 
 
+class Switching(Helper):
+    """What the scope depends on changes at each call."""
+
+    def forward(self, x: Tensor):
+        self.flag = not self.flag
+        with self.maybe_autocast():
+            return self.linear(x)
+
+
 @pytest.mark.parametrize(
     ("kind", "code", "said"),
     [
@@ -601,6 +610,7 @@ class Suppressing(Net):
         (Asking, 101, "`torch.is_autocast_enabled()` in `self.opposite()`"),
         (Pushing, 126, "`stack.push("),
         (Suppressing, 125, "catches exceptions"),
+        (Switching, 116, "rests on `self.flag`, which the module's own code assigns"),
     ],
 )
 def test_what_cannot_be_evaluated_is_refused_and_leaves_all_as_it_was(
