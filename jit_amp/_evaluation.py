@@ -64,6 +64,34 @@ class Failed(Exception):
         self.code, self.said = code, said
 
 
+class Seen:
+    """What was seen while expressions of one function were evaluated.
+
+    Attributes:
+        code: the Python functions that were called.
+        made: autocast objects that were made, by id, with the arguments of their constructor: what
+            is left out is asked of the scopes around, where the program makes them.
+    """
+
+    def __init__(self) -> None:
+        self.code: set[types.CodeType] = set()
+        self.made: dict[int, tuple[torch.autocast, Scope]] = {}
+
+    def scope_of(self, autocast: torch.autocast) -> Scope:
+        """An autocast object as its constructor's arguments; as it is, if it was there before."""
+        _, scope = self.made.get(id(autocast), (autocast, None))
+        if scope is not None:
+            return scope
+        return autocast.device, autocast.fast_dtype, autocast._enabled, autocast._cache_enabled
+
+    def depends_on_its_place(self, value: Any) -> bool:
+        """Whether it is, or has, an autocast object that takes its dtype from the scopes around."""
+        if isinstance(value, (dict, list, tuple)):
+            members = value.values() if isinstance(value, dict) else value
+            return any(map(self.depends_on_its_place, members))
+        return isinstance(value, torch.autocast) and self.scope_of(value)[1] is None  # type: ignore[index]
+
+
 class Made(NamedTuple):
     """What an expression gives: an object, and as a context manager its scopes, outermost first."""
 
@@ -78,7 +106,7 @@ def evaluated(
     owner: Any,
     names: Mapping[str, Any],
     is_context: bool,
-    code: set[types.CodeType],
+    seen: Seen,
 ) -> Made:
     """Runs a piece of the user's program once, and returns what it gives.
 
@@ -89,13 +117,13 @@ def evaluated(
         names: the globals that it may change.
         is_context: whether its result is for a `with`. Where it is no object of PyTorch's, it is
             entered and left to see which scopes it enters.
-        code: gets the Python functions that are called.
+        seen: what earlier expressions of the function have shown, to which this one adds.
 
     Raises:
         Failed: it raised, asked for the state of autocast around the call, or changed something;
             or the context manager does something besides.
     """
-    watch, weights = _Watch(), _Weights()
+    watch, weights = _Watch(seen), _Weights()
     scopes: list[Scope] = []
     with _undone(text, owner, names):
         try:
@@ -109,7 +137,6 @@ def evaluated(
             said = " ".join(str(error).split())
             name = type(error).__name__
             raise Failed(123, text, f"{name}: {said}" if said else name) from error
-    code |= watch.code
     if watch.asked:
         raise Failed(101, f"`{watch.asked}` in `{text}`")
     if watch.foreign:
@@ -120,7 +147,7 @@ def evaluated(
 def _scopes(value: Any, watch: _Watch) -> list[Scope]:
     """The scopes of a context manager, and those that were entered while it was made."""
     entered = watch.scopes(besides=value)
-    known = _known_scopes(value, watch.arguments)
+    known = _known_scopes(value, watch.seen)
     if known or isinstance(value, contextlib.nullcontext):
         return entered + known
     kind = type(value)
@@ -136,15 +163,14 @@ def _scopes(value: Any, watch: _Watch) -> list[Scope]:
         return watch.scopes()
 
 
-def _known_scopes(value: Any, arguments: Mapping[int, Scope]) -> list[Scope]:
+def _known_scopes(value: Any, seen: Seen) -> list[Scope]:
     """Those of PyTorch's own classes."""
     if isinstance(value, torch.autocast):
         if type(value).__enter__ is not torch.autocast.__enter__ and not type(
             value
         ).__module__.startswith("torch."):
             return []
-        of_instance = value.device, value.fast_dtype, value._enabled, value._cache_enabled
-        return [arguments.get(id(value), of_instance)]
+        return [seen.scope_of(value)]
     if (mode := _grad_mode(value)) is not None:
         return [mode]
     return []
@@ -182,14 +208,12 @@ class _Weights(TorchFunctionMode):
 class _Watch:
     """Watches the calls of this thread while it is open."""
 
-    def __init__(self, strict: bool = False) -> None:
-        self.strict = strict
+    def __init__(self, seen: Seen) -> None:
+        self.seen = seen
+        self.strict = False  # whether calls of other functions in C are noted
         self.asked = ""  # what tells the state around the call
         self.foreign = ""  # what else a context manager calls
-        self.arguments: dict[int, Scope] = {}
         self.open: list[Any] = []  # context managers, in the order in which they were entered
-        self.kept: list[Any] = []  # so that no other object gets the id of one
-        self.code: set[types.CodeType] = set()
         self.depth = 0  # of calls in methods of torch.autocast
 
     def __enter__(self) -> _Watch:
@@ -203,12 +227,12 @@ class _Watch:
     def scopes(self, besides: Any = None) -> list[Scope]:
         """Those that are open."""
         instances = [each for each in self.open if each is not besides]
-        return [scope for each in instances for scope in _known_scopes(each, self.arguments)]
+        return [scope for each in instances for scope in _known_scopes(each, self.seen)]
 
     def _seen(self, frame: types.FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
         if event == "call":
-            self.code.add(code)
+            self.seen.code.add(code)
         if code in _TRUSTED:
             if event == "call":
                 self.depth += 1
@@ -226,13 +250,9 @@ class _Watch:
             isinstance(instance, torch.autocast)
             and frame.f_code is torch.autocast.__init__.__code__
         ):
-            self.kept.append(instance)
-            self.arguments[id(instance)] = (
-                given["device_type"],
-                given["dtype"],
-                given["enabled"],
-                given["cache_enabled"],
-            )
+            names = ("device_type", "dtype", "enabled", "cache_enabled")
+            scope: Any = tuple(given[name] for name in names)
+            self.seen.made[id(instance)] = instance, scope
         elif name == "__enter__" or (
             name == "__init__" and isinstance(instance, grad_mode.set_grad_enabled)
         ):

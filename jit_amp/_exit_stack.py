@@ -81,7 +81,7 @@ class ExitStacks(KnownBranches):
             call = getattr(inner, "value", None)
             if others or not syntax.is_entering(call, stack) or statement.orelse:
                 return None
-            if self.kind(statement.iter) is not Kind.STATIC:
+            if self.kind(statement.iter) is Kind.RUN:
                 unknown = self._unknown(statement.iter)
                 raise Failed(101, f"`{unknown}` in `{ast.unparse(statement.iter)}`")
             items = []

@@ -69,7 +69,7 @@ class KnownBranches(Contexts):
                 node.value = simplified.of(node.value)  # type: ignore[attr-defined]
             elif isinstance(node, ast.If) and self._decides(node, self.relevant):
                 node.test = simplified.of(node.test)
-        self.code |= simplified.code
+        self.seen.code |= simplified.code
         self.is_changed |= ast.dump(self.definition) != before
 
     def _resolved(self, block: list[ast.stmt]) -> list[ast.stmt]:
@@ -107,10 +107,14 @@ class KnownBranches(Contexts):
         """The value of a local name that is assigned once, if it is no scope."""
         if name in self.parameters or name in self.values or not syntax.has_names(expr):
             return
-        if name in self._scope_names() or self.kind(expr) is not Kind.STATIC:
+        if name in self._scope_names():
+            return
+        part = self.peek(expr)
+        if part is not None:  # a weight, or a part of the module, by another name
+            self.values[name] = part
             return
         is_known, value = self._known(expr)
-        if is_known:
+        if is_known and not self.seen.depends_on_its_place(value):
             self.values[name] = value
 
     def _scope_names(self) -> set[str]:

@@ -8,7 +8,6 @@ import copy
 import enum
 import functools
 import inspect
-import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -49,7 +48,7 @@ class Contexts(Names):
     def __init__(self, tree: ast.Module, function: Any, owner: nn.Module | None) -> None:
         super().__init__(tree, function, owner)
         self.is_changed = False
-        self.code: set[types.CodeType] = set()
+        self.seen = _evaluation.Seen()
         self.evaluated: dict[int, Any] = {}  # by the id of the expression
         self.kept: list[ast.expr] = []  # so that no other gets the id of one
         self.asked: list[tuple[str, str]] = []  # of weights, what the program then checks
@@ -93,7 +92,7 @@ class Contexts(Names):
             names[self.self_name] = self.owner
         run = functools.partial(eval, code, names)
         return _evaluation.evaluated(
-            text, run, self.owner, self.function.__globals__, is_context, self.code
+            text, run, self.owner, self.function.__globals__, is_context, self.seen
         )
 
     def _reduced(self, expr: ast.expr) -> ast.expr:

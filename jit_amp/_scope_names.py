@@ -84,7 +84,10 @@ class Names:
     def peek(self, expr: ast.expr) -> Any:
         """The module or tensor that an expression of `self` stands for; None for all else."""
         if isinstance(expr, ast.Name):
-            return self.owner if self.self_name and expr.id == self.self_name else None
+            if self.self_name and expr.id == self.self_name:
+                return self.owner
+            value = self.values.get(expr.id)
+            return value if isinstance(value, (nn.Module, torch.Tensor)) else None
         if isinstance(expr, ast.Attribute):
             base = self.peek(expr.value)
             if isinstance(base, nn.Module):

@@ -105,7 +105,7 @@ def rewritten(
         ast.fix_missing_locations(changed),
         hashlib.sha256(text.encode()).hexdigest(),
         rewriting.refusals,
-        rewriting.code,
+        rewriting.seen.code,
         rewriting.reads(),
         where(next(node.lineno for node in ast.walk(tree) if isinstance(node, ast.With))),
     )
@@ -247,7 +247,7 @@ class _Rewriting(ExitStacks):
 
     def reads(self) -> set[str]:
         """The names of attributes on which what was evaluated may depend."""
-        own = (code for code in self.code if not code.co_filename.startswith(_TORCH))
+        own = (code for code in self.seen.code if not code.co_filename.startswith(_TORCH))
         names = {name for code in own for name in code.co_names}
         expressions = (node for expr in self.kept for node in ast.walk(expr))
         return names | {node.attr for node in expressions if isinstance(node, ast.Attribute)}
@@ -283,10 +283,15 @@ class _Rewriting(ExitStacks):
         if (unstacked := self._without_stack(node)) is not None:
             return self._block(unstacked)
         try:
-            contexts = [self._context(item.context_expr) for item in node.items]
+            contexts = []
+            for item in node.items:
+                contexts.append(self._context(item.context_expr))
+                self.open.append(node)  # around the items behind it
             self._check_targets(node, contexts)
         except Failed as failed:
             return [self.refused(node, failed)]
+        finally:
+            self.open = [each for each in self.open if each is not node]
         checks = self._checks(node)
         self.open.append(node)
         body = self._block(node.body)
