@@ -131,13 +131,13 @@ class _Compilation(_recursive.ConcreteTypeStore):
         self.owner: torch.nn.Module | None = None  # whose methods are being compiled
         self.parts: list[_Parts] = [{}]  # of what is being compiled
         self.refusals: dict[str, tuple[int, list[str], str]] = {}
-        self.called: set[str] = set()  # methods that modules call of one another
+        self.asked: set[str] = set()  # names that modules ask of one another
 
     def get_or_create_concrete_type(self, nn_module: torch.nn.Module) -> Any:
         """The type of a module: a known one where there is one. Decorators are part of it."""
         if not self.types:  # the outermost; its parts come before it
             classes: set[Any] = {type(each) for each in nn_module.modules()}
-            self.called |= {name for each in classes for name in _called_of_others(each)}
+            self.asked |= {name for each in classes for name in _asked_of_others(each)}
         builder = _recursive.infer_concrete_type_builder(nn_module)  # type: ignore[no-untyped-call]
         decorations = [*self._decorations(nn_module), *self._evaluated_scopes(nn_module)]
         if decorations:
@@ -165,17 +165,19 @@ class _Compilation(_recursive.ConcreteTypeStore):
                 yield f"{name}: {definition.signature}"
 
     def methods(self, module: torch.nn.Module) -> dict[str, _with_items.Definition]:
-        """What is compiled of a module: ``forward``, exported methods, what other modules call of
-        it, and what these come to; by name."""
+        """What is compiled of a module: ``forward``, exported methods, what other modules ask of
+        it, its hooks, and what these come to; by name."""
         cls = type(module)
         if cls.__module__.partition(".")[0] == "torch":
             return {}
-        ahead = ["forward", *_exported(cls), *sorted(self.called & {*dir(cls)} - {"forward"})]
+        ahead = ["forward", *_exported(cls), *sorted(self.asked & {*dir(cls)} - {"forward"})]
         found: dict[str, _with_items.Definition] = {}
         seen = set(ahead)
+        hooks = _hooks(module)
+        ahead += hooks
         while ahead:
             name = ahead.pop(0)
-            method = _method(module, name)
+            method = hooks[name] if name in hooks else _method(module, name)
             definition = None if method is None else self.definition(method, module)
             if definition is None:
                 continue
@@ -719,15 +721,15 @@ def _exported(cls: type) -> list[str]:
 
 
 @functools.cache
-def _called_of_others(cls: type) -> frozenset[str]:
-    """The names of methods that a class's methods call of other objects than `self`."""
+def _asked_of_others(cls: type) -> frozenset[str]:
+    """The names that a class's methods ask of other objects than `self`."""
     names: set[str] = set()
     for base in cls.__mro__:
         if base.__module__.partition(".")[0] == "torch":
             continue
         for member in vars(base).values():
             if isinstance(member, types.FunctionType):
-                names |= _scope_names.called_of_others(_decorated.unwrap(member)[0])
+                names |= _scope_names.asked_of_others(_decorated.unwrap(member)[0])
     return frozenset(names)
 
 
@@ -744,6 +746,17 @@ def _method(module: torch.nn.Module, name: str) -> Any:
     if (member.__module__ or "").partition(".")[0] == "torch":
         return None
     return _decorated.unwrap(member)[0]
+
+
+def _hooks(module: torch.nn.Module) -> dict[str, Any]:
+    """The hooks of a module that are compiled, below their decorators."""
+    both = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+    functions = (_decorated.unwrap(each)[0] for each in both)
+    return {
+        f"{number} {each.__name__}": each
+        for number, each in enumerate(functions)
+        if isinstance(each, (types.FunctionType, types.MethodType))
+    }
 
 
 def _of_property(value: Any) -> list[Any]:

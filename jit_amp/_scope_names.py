@@ -233,18 +233,17 @@ def tree_of(function: Any) -> ast.Module | None:
     return tree if tree.body and isinstance(tree.body[0], ast.FunctionDef) else None
 
 
-def called_of_others(function: Any) -> set[str]:
-    """The names of methods that a method calls of a part of the module, or of an argument."""
+def asked_of_others(function: Any) -> set[str]:
+    """The names that a method asks of a part of the module, or of an argument."""
     tree = tree_of(function)
     if tree is None:
         return set()
     names = Names(tree, function, None)
     own = {each.arg for each in names.definition.args.args[:1]}
-    calls = (node for node in ast.walk(names.definition) if isinstance(node, ast.Call))
+    asked = filter(None, map(syntax.attribute_of, ast.walk(names.definition)))
     return {
-        call.func.attr
-        for call in calls
-        if isinstance(call.func, ast.Attribute)
-        if not (isinstance(call.func.value, ast.Name) and call.func.value.id in own)
-        if syntax.names_in(call.func.value) & names.locals
+        name
+        for base, name in asked
+        if not (isinstance(base, ast.Name) and base.id in own)
+        if syntax.names_in(base) & names.locals
     }

@@ -55,6 +55,16 @@ def has_names(expr: ast.AST) -> bool:
     return bool(names_in(expr))
 
 
+def attribute_of(node: ast.AST) -> tuple[ast.expr, str] | None:
+    """What a node asks an attribute of, and its name: ``a.b``, or ``getattr(a, "b")``."""
+    if isinstance(node, ast.Attribute):
+        return node.value, node.attr
+    is_getattr = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "getattr"
+    if is_getattr and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):  # type: ignore[attr-defined]
+        return node.args[0], str(node.args[1].value)  # type: ignore[attr-defined]
+    return None
+
+
 def entered_by(node: ast.AST) -> list[ast.expr]:
     """What a `with`, or a stack of contexts, enters."""
     if isinstance(node, ast.With):

@@ -66,11 +66,8 @@ class Definition:
     @functools.cached_property
     def attributes(self) -> set[str]:
         """The names of attributes that it uses of something with a name."""
-        return {
-            node.attr
-            for node in ast.walk(self.tree)
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
-        }
+        asked = filter(None, map(syntax.attribute_of, ast.walk(self.tree)))
+        return {name for base, name in asked if isinstance(base, ast.Name)}
 
     @functools.cached_property
     def assigned(self) -> set[str]:

@@ -1,0 +1,105 @@
+"""Scopes that differ between instances of one class, or that change after scripting."""
+
+import contextlib
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import jit_amp
+
+from ..support import AMBIENTS, DEFAULT, assert_same, known_warnings_ignored
+
+X = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
+
+
+def assert_agrees(scripted: Any, eager: Any) -> None:
+    for name in DEFAULT:
+        for _ in range(3):
+            with AMBIENTS[name](), known_warnings_ignored():
+                assert_same(scripted(X), eager(X), f"ambient {name}")
+
+
+class Settings:
+    def __init__(self, dtype: torch.dtype = torch.bfloat16, enabled: bool = True) -> None:
+        self.dtype, self.enabled = dtype, enabled
+
+
+class Block(nn.Module):
+    def __init__(self, *settings: Any) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.settings = Settings(*settings)
+
+    def maybe_autocast(self) -> Any:
+        if self.settings.enabled:
+            return torch.autocast("cpu", dtype=self.settings.dtype)
+        return contextlib.nullcontext()
+
+    def encode(self, x: Tensor) -> Tensor:
+        with self.maybe_autocast():
+            return self.linear(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+class Pair(nn.Module):
+    def __init__(self, kind: Any) -> None:
+        super().__init__()
+        self.first, self.second = kind(torch.float16), kind(torch.bfloat16, False)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.first(x), self.second(x)
+
+
+def hook(self: Any, inputs: tuple[Tensor], output: Tensor) -> Tensor:
+    with self.maybe_autocast():
+        return torch.mm(output, output)
+
+
+def pre_hook(self: Any, inputs: tuple[Tensor]) -> tuple[Tensor]:
+    with self.maybe_autocast():
+        return (torch.mm(inputs[0], inputs[0]).float() * 3,)
+
+
+class Hooked(Block):
+    def __init__(self, *settings: Any) -> None:
+        super().__init__(*settings)
+        self.register_forward_hook(hook)
+
+
+class PreHooked(Block):
+    def __init__(self, *settings: Any) -> None:
+        super().__init__(*settings)
+        self.register_forward_pre_hook(pre_hook)
+
+
+class ByName(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        return getattr(self, "encode")(x)  # noqa: B009
+
+
+@pytest.mark.parametrize("kind", [Hooked, PreHooked, ByName])
+def test_instances_of_one_class_have_scopes_of_their_own(kind: Any) -> None:
+    module = Pair(kind)
+    assert_agrees(jit_amp.script(module), module)
+
+
+class ByNameOfParts(Pair):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return getattr(self.first, "encode")(x), getattr(self.second, "encode")(x)  # noqa: B009
+
+
+class MethodsInNames(Pair):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        encode = self.first.encode
+        other = self.second.encode
+        return encode(x), other(x)
+
+
+@pytest.mark.parametrize("kind", [ByNameOfParts, MethodsInNames])
+def test_methods_of_parts_are_found_however_they_are_asked(kind: Any) -> None:
+    module = kind(Block)
+    assert_agrees(jit_amp.script(module), module)
