@@ -125,12 +125,12 @@ def evaluated(
     """
     watch, weights = _Watch(seen), _Weights()
     scopes: list[Scope] = []
-    with _undone(text, owner, names):
+    with _undone(text, owner, names) as changed:
         try:
             with _kept.modes(), weights, watch:
                 value = run()
                 if is_context:
-                    scopes = _scopes(value, watch)
+                    scopes = _scopes(value, watch, changed)
         except Failed as failed:
             raise Failed(failed.code, text, *failed.said) from None
         except Exception as error:
@@ -144,7 +144,7 @@ def evaluated(
     return Made(value, scopes, weights.asked)
 
 
-def _scopes(value: Any, watch: _Watch) -> list[Scope]:
+def _scopes(value: Any, watch: _Watch, changed: Callable[[Any], str]) -> list[Scope]:
     """The scopes of a context manager, and those that were entered while it was made."""
     entered = watch.scopes(besides=value)
     known = _known_scopes(value, watch.seen)
@@ -160,6 +160,10 @@ def _scopes(value: Any, watch: _Watch) -> list[Scope]:
     watch.strict = True
     with contextlib.ExitStack() as stack:
         stack.enter_context(value)
+        watch.strict = False
+        if change := changed(value):  # which its end may take back
+            raise Failed(124, change)
+        watch.strict = True
         return watch.scopes()
 
 
@@ -298,8 +302,11 @@ _HARMLESS = (
 
 
 @contextlib.contextmanager
-def _undone(text: str, owner: Any, names: Mapping[str, Any]) -> Iterator[None]:
+def _undone(text: str, owner: Any, names: Mapping[str, Any]) -> Iterator[Callable[[Any], str]]:
     """Puts back what changes inside.
+
+    Yields:
+        What tells the first change until then, but for those to the attributes of one object.
 
     Raises:
         Failed: something has changed.
@@ -307,30 +314,44 @@ def _undone(text: str, owner: Any, names: Mapping[str, Any]) -> Iterator[None]:
     containers = list(_containers(owner, names))
     contents = [_contents(container) for _, container in containers]
     tensors = [*owner.named_parameters(), *owner.named_buffers()] if _is_module(owner) else []
-    versions = [tensor._version for _, tensor in tensors]
+    versions = [_version(tensor) for _, tensor in tensors]
     numpy = sys.modules.get("numpy")
     pythons, torchs = random.getstate(), torch.random.get_rng_state()
     numpys = numpy.random.get_state() if numpy else None
-    changed: list[str] = []
-    try:
-        yield
-    finally:
+
+    def changed(besides: Any = None) -> str:
+        own = getattr(besides, "__dict__", None)
         for (label, container), before in zip(containers, contents, strict=True):
-            if not _is_same(_contents(container), before):
-                changed.append(_named_change(label, container, before))
-                _put_back(container, before)
+            if container is not own and not _is_same(_contents(container), before):
+                return f"`{_named_change(label, container, before)}`"
         for (name, tensor), version in zip(tensors, versions, strict=True):
-            if tensor._version != version:
-                changed.append(f"self.{name}")
+            if _version(tensor) != version:
+                return f"`self.{name}`"
         if random.getstate() != pythons or not torch.equal(torch.random.get_rng_state(), torchs):
+            return "the random state"
+        if numpy and str(numpy.random.get_state()) != str(numpys):
+            return "NumPy's random state"
+        return ""
+
+    change = ""
+    try:
+        yield changed
+    finally:
+        if change := changed():
+            for (_, container), before in zip(containers, contents, strict=True):
+                if not _is_same(_contents(container), before):
+                    _put_back(container, before)
             random.setstate(pythons)
             torch.random.set_rng_state(torchs)
-            changed.append("the random state")
-        if numpy and str(numpy.random.get_state()) != str(numpys):
-            numpy.random.set_state(numpys)
-            changed.append("NumPy's random state")
-    if changed:
-        raise Failed(124, text, f"`{changed[0]}`" if " " not in changed[0] else changed[0])
+            if numpy:
+                numpy.random.set_state(numpys)
+    if change:
+        raise Failed(124, text, change)
+
+
+def _version(tensor: torch.Tensor) -> int:
+    """Tells whether a tensor was written to, if it is one that counts it."""
+    return -1 if tensor.is_inference() else tensor._version
 
 
 def _is_module(value: Any) -> bool:

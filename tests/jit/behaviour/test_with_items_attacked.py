@@ -1,6 +1,7 @@
 """Scopes that differ between instances of one class, or that change after scripting."""
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -102,4 +103,51 @@ class MethodsInNames(Pair):
 @pytest.mark.parametrize("kind", [ByNameOfParts, MethodsInNames])
 def test_methods_of_parts_are_found_however_they_are_asked(kind: Any) -> None:
     module = kind(Block)
+    assert_agrees(jit_amp.script(module), module)
+
+
+depth = 0
+
+
+class Changing(Block):
+    """Its scopes change something for as long as they are open."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.scale, self.name = 1.0, name
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        global depth
+        if self.name == "attribute":
+            self.scale = 2.0
+        elif self.name == "object":
+            self.settings.enabled = False
+        else:
+            depth += 1
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            yield
+        self.scale, self.settings.enabled, depth = 1.0, True, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        with self.scope(), self.maybe_autocast():
+            return self.linear(x) * self.scale
+
+
+@pytest.mark.parametrize("name", ["attribute", "object", "global"])
+def test_a_scope_that_changes_something_while_it_is_open_is_refused(name: str) -> None:
+    module = Changing(name)
+    with pytest.raises(jit_amp.AutocastError, match=r"JA12[45](.|\n)*with self.scope\(\)"):
+        jit_amp.script(module)
+    assert (module.scale, module.settings.enabled, depth) == (1.0, True, 0)
+
+
+class Encoding(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.encode(x)
+
+
+def test_weights_may_be_inference_tensors() -> None:
+    with torch.inference_mode():
+        module = Encoding()
     assert_agrees(jit_amp.script(module), module)
