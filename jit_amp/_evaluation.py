@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import os
 import random
 import sys
 import types
@@ -44,6 +45,7 @@ _ASKS_THE_STATE = {
 # Python functions of which TorchScript has operators of its own, with answers of its own.
 _jit: Any = torch.jit
 KNOWN_AT_RUN_TIME = _ASKS_THE_STATE | {_jit.is_scripting, _jit.is_tracing}
+PYTORCHS = os.path.dirname(torch.__file__) + os.sep
 # Builtin functions that do something to the world.
 _EFFECTS = ("print", "open", "input", "exec", "eval", "setattr", "delattr", "__import__")
 _OWN_FILES = {contextlib.__file__, functools.__file__, __file__}
@@ -98,6 +100,7 @@ class Made(NamedTuple):
     value: Any
     scopes: list[Scope]
     asked: list[tuple[torch.Tensor, str]]  # tensors, and which attribute of them it depends on
+    names: set[str]  # those that the code that ran names, PyTorch's aside
 
 
 def evaluated(
@@ -141,7 +144,9 @@ def evaluated(
         raise Failed(101, f"`{watch.asked}` in `{text}`")
     if watch.foreign:
         raise Failed(125, text, f"calls `{watch.foreign}`")
-    return Made(value, scopes, weights.asked)
+    seen.code |= watch.code
+    own = (code for code in watch.code if not code.co_filename.startswith(PYTORCHS))
+    return Made(value, scopes, weights.asked, {name for code in own for name in code.co_names})
 
 
 def _scopes(value: Any, watch: _Watch, changed: Callable[[Any], str]) -> list[Scope]:
@@ -214,6 +219,7 @@ class _Watch:
 
     def __init__(self, seen: Seen) -> None:
         self.seen = seen
+        self.code: set[types.CodeType] = set()
         self.strict = False  # whether calls of other functions in C are noted
         self.asked = ""  # what tells the state around the call
         self.foreign = ""  # what else a context manager calls
@@ -236,7 +242,7 @@ class _Watch:
     def _seen(self, frame: types.FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
         if event == "call":
-            self.seen.code.add(code)
+            self.code.add(code)
         if code in _TRUSTED:
             if event == "call":
                 self.depth += 1

@@ -18,7 +18,7 @@ from torch import nn
 from jit_amp import _evaluation
 from jit_amp import _scope_syntax as syntax
 from jit_amp._evaluation import Failed
-from jit_amp._scope_names import Kind, Names
+from jit_amp._scope_names import PLAIN, Kind, Names
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Contexts(Names):
         self.seen = _evaluation.Seen()
         self.evaluated: dict[int, Any] = {}  # by the id of the expression
         self.kept: list[ast.expr] = []  # so that no other gets the id of one
-        self.asked: list[tuple[str, str]] = []  # of weights, what the program then checks
+        self.asked: list[tuple[str, str]] = []  # paths and attributes, which the program checks
         self.followed: dict[str, list[ast.stmt]] = {}  # names of scopes, and what assigns them
 
     def is_refused(self, function: ast.expr) -> bool:
@@ -80,6 +80,7 @@ class Contexts(Names):
         if isinstance(outcome, Failed):
             raise outcome
         self.asked += self._weights(outcome.asked)
+        self.asked += self._attributes(outcome.names)
         return outcome  # type: ignore[no-any-return]
 
     def _evaluate(self, expr: ast.expr, text: str, is_context: bool) -> _evaluation.Made:
@@ -340,3 +341,12 @@ class Contexts(Names):
         for tensor, attribute in asked:
             if id(tensor) in paths:
                 yield paths[id(tensor)], attribute
+
+    def _attributes(self, names: set[str]) -> Iterator[tuple[str, str]]:
+        """The attributes that TorchScript holds of the module among names."""
+        members = vars(self.owner) if self.self_name else {}
+        for name in sorted(names & members.keys()):
+            value = members[name]
+            asked = ast.Attribute(syntax.name(self.self_name), name, ast.Load())
+            if value is not None and isinstance(value, PLAIN) and self.kind(asked) is Kind.LIVE:
+                yield "", name

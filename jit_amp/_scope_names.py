@@ -31,6 +31,7 @@ from jit_amp._evaluation import names_of
 _OPERATORS = (bool, int, float, str, len, min, max, abs, torch.device)
 
 
+MISSING: Any = object()  # in place of an attribute that is not there
 PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device)
 
 
@@ -139,7 +140,7 @@ class Names:
         if isinstance(base, torch.jit.ScriptModule):
             return Kind.LIVE
         if not isinstance(base, nn.Module):
-            return self.kind(expr.value, bound)
+            return Kind.STATIC if self._is_of_object(expr) else self.kind(expr.value, bound)
         if any(expr.attr in vars(base)[p] for p in ("_modules", "_parameters", "_buffers")):
             return Kind.LIVE
         if expr.attr in vars(base):
@@ -150,6 +151,20 @@ class Names:
         if isinstance(member, property) and is_live(member.fget, base):
             return Kind.LIVE
         return Kind.STATIC
+
+    def _is_of_object(self, expr: ast.Attribute) -> bool:
+        """Whether it is what an object that `self` has knows better than TorchScript: what is of
+        its class, which TorchScript has not, and a dtype, which is known there at run time only."""
+        value = expr.value
+        owner = self.peek(value.value) if isinstance(value, ast.Attribute) else None
+        if not isinstance(owner, nn.Module) or not isinstance(value, ast.Attribute):
+            return False
+        held = vars(owner).get(value.attr)
+        if not isinstance(members := getattr(held, "__dict__", None), dict):
+            return False
+        if expr.attr in members:
+            return isinstance(members[expr.attr], torch.dtype)
+        return isinstance(inspect.getattr_static(type(held), expr.attr, MISSING), PLAIN)
 
     def is_device_type(self, expr: ast.expr) -> bool:
         """Whether it is ``weight.device.type``, which a scope may know at run time only."""
@@ -217,7 +232,7 @@ def is_live(function: Any, owner: nn.Module) -> bool:
             return False
         if (
             isinstance(node, ast.Attribute)
-            and isinstance(names.peek(node.value), nn.Module)
+            and (isinstance(names.peek(node.value), nn.Module) or names._is_of_object(node))
             and names.kind(node) is not Kind.LIVE
             and not names._is_live_method(node)
         ):

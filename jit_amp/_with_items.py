@@ -21,7 +21,6 @@ import contextlib
 import copy
 import functools
 import hashlib
-import os
 import re
 import types
 from collections import Counter
@@ -29,16 +28,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import nn
 
 from jit_amp import _scope_syntax as syntax
-from jit_amp._evaluation import Failed
+from jit_amp._evaluation import PYTORCHS, Failed
 from jit_amp._exit_stack import ExitStacks
 from jit_amp._scope_contexts import Choose, Context, Enter
 from jit_amp._scope_names import Kind
 
-_TORCH = os.path.dirname(torch.__file__) + os.sep
 _REFUSED = re.compile(r"_jit_amp_(refused|scope)_\d+")
 
 
@@ -138,7 +135,8 @@ class _Rewriting(ExitStacks):
             if before == (len(self.values), sum(self.stored.values())):
                 break
         self.followed = self._followed_names()
-        self.definition.body = self._block(self.definition.body)
+        checks = self._checks(self.definition.body[0])
+        self.definition.body = [*checks, *self._block(self.definition.body)]
         self._drop_unused()
 
     def _followed_names(self) -> dict[str, list[ast.stmt]]:
@@ -244,7 +242,7 @@ class _Rewriting(ExitStacks):
 
     def reads(self) -> set[str]:
         """The names of attributes on which what was evaluated may depend."""
-        own = (code for code in self.seen.code if not code.co_filename.startswith(_TORCH))
+        own = (code for code in self.seen.code if not code.co_filename.startswith(PYTORCHS))
         names = {name for code in own for name in code.co_names}
         expressions = (node for expr in self.kept for node in ast.walk(expr))
         return names | {node.attr for node in expressions if isinstance(node, ast.Attribute)}
@@ -296,27 +294,25 @@ class _Rewriting(ExitStacks):
         items = list(zip(node.items, contexts, strict=True))
         return [*checks, *self._entered(node, items, body)]
 
-    def _checks(self, node: ast.With) -> list[ast.stmt]:
-        """That weights still have the dtype, or are on the device, that a scope depends on."""
-        checks = []
+    def _checks(self, like: ast.stmt) -> list[ast.stmt]:
+        """That weights still have the dtype, or are on the device, and attributes the value, that
+        scopes depend on."""
+        checks: list[ast.stmt] = []
         for path, attribute in dict.fromkeys(self.asked):
-            expr = syntax.of_path(syntax.name(self.self_name), path, node)
-            weight = self.peek(expr)
-            asked = syntax.at(ast.Attribute(expr, attribute, ast.Load()), node)
-            value: Any = weight.dtype
-            if attribute == "device":
-                asked, value = (
-                    syntax.at(ast.Attribute(asked, "type", ast.Load()), node),
-                    weight.device.type,
-                )
-            literal = syntax.literal(value, node)
+            expr: ast.expr = syntax.name(self.self_name)
+            expr = syntax.of_path(expr, path, like) if path else expr
+            value: Any = getattr(self.peek(expr), attribute)
+            asked = syntax.at(ast.Attribute(expr, attribute, ast.Load()), like)
+            if path and attribute == "device":
+                asked, value = syntax.at(ast.Attribute(asked, "type", ast.Load()), like), value.type
+            literal = syntax.literal(value, like)
             assert literal is not None
             text = (
                 f"{ast.unparse(asked)} was {value} when this was scripted, and a scope depends on"
                 " it: script it again"
             )
             compared = ast.Compare(asked, [ast.Eq()], [literal])
-            checks.append(syntax.at(ast.Assert(compared, syntax.constant(text, node)), node))
+            checks.append(syntax.at(ast.Assert(compared, syntax.constant(text, like)), like))
         self.asked.clear()
         return checks
 

@@ -151,3 +151,98 @@ def test_weights_may_be_inference_tensors() -> None:
     with torch.inference_mode():
         module = Encoding()
     assert_agrees(jit_amp.script(module), module)
+
+
+class Plain:
+    enabled = True
+
+    def __init__(self) -> None:
+        self.dtype = torch.bfloat16
+
+
+class Switched(nn.Module):
+    """Its scopes depend on attributes that TorchScript holds, by code that it does not compile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.settings, self.plain = Settings(), Plain()
+        self.use, self.name, self.dtype = True, "bfloat16", torch.bfloat16
+
+    def scope(self) -> Any:
+        is_on = self.training and self.use
+        return torch.autocast("cpu", dtype=self.settings.dtype, enabled=is_on)
+
+    def is_on(self) -> bool:
+        return self.plain.enabled and self.training
+
+
+class InAHelper(Switched):
+    def forward(self, x: Tensor) -> Tensor:
+        with self.scope():
+            return self.linear(x)
+
+
+class InAName(Switched):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        scope = self.scope()
+        with torch.autocast("cpu", dtype=torch.float16):
+            x = x + 1
+            with scope:
+                y = torch.mm(x, x)
+        with scope:
+            return y, torch.mm(x, x)
+
+
+class InABranch(Switched):
+    def forward(self, x: Tensor) -> Tensor:
+        if self.is_on():
+            with torch.autocast("cpu", dtype=self.plain.dtype):
+                return self.linear(x)
+        return self.linear(x)
+
+
+class InALocal(Switched):
+    def forward(self, x: Tensor) -> Tensor:
+        is_on = self.is_on()
+        with torch.autocast("cpu", dtype=self.plain.dtype, enabled=is_on):
+            return self.linear(x)
+
+
+@pytest.mark.parametrize("kind", [InAHelper, InAName, InABranch, InALocal])
+def test_scopes_that_depend_on_an_attribute_tell_that_it_has_changed(kind: Any) -> None:
+    module = kind()
+    scripted = jit_amp.script(module)
+    assert_agrees(scripted, module)
+    scripted.eval()
+    with pytest.raises(torch.jit.Error, match=r"self.training was True .* script it again"):
+        scripted(X)
+    assert_agrees(jit_amp.script(module.eval()), module)
+
+
+class ByDtype(Switched):
+    def scope(self) -> Any:
+        return torch.autocast("cpu", dtype=self.dtype, enabled=self.settings.enabled)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with self.scope():
+            return self.linear(x)
+
+
+class ByText(Switched):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=getattr(torch, self.name)):
+            return self.linear(x)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [(ByDtype, "dtype", torch.float16), (ByText, "name", "float16")],
+)
+def test_scopes_tell_that_an_attribute_has_changed(kind: Any, name: str, value: Any) -> None:
+    module = kind()
+    scripted = jit_amp.script(module)
+    assert_agrees(scripted, module)
+    setattr(scripted, name, value)
+    with pytest.raises(torch.jit.Error, match=f"self.{name} was .* script it again"):
+        scripted(X)
