@@ -1,0 +1,42 @@
+"""A config object says whether a scope is on, and in which dtype."""
+
+from dataclasses import dataclass
+
+import torch
+
+import jit_amp
+
+
+@dataclass
+class Config:
+    amp: bool = True
+    dtype: str = "bfloat16"
+    device: str = "cpu"
+
+
+class Net(torch.nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.linear, self.norm = torch.nn.Linear(8, 8), torch.nn.LayerNorm(8)
+
+    def forward(self, x):
+        config = self.config
+        with torch.autocast(config.device, dtype=getattr(torch, config.dtype), enabled=config.amp):
+            return self.norm(self.linear(x))
+
+
+x = torch.rand(2, 8)
+for config in Config(), Config(dtype="float16"), Config(amp=False):
+    net = Net(config).eval()
+    scripted = jit_amp.script(net)
+    torch.jit.save(jit_amp.freeze(net, example_inputs=(x,)), "net.pt")
+    loaded = torch.jit.load("net.pt")
+    print("eager          ", net(x).dtype)
+    print("jit_amp.script ", scripted(x).dtype)
+    print("net.pt, loaded ", loaded(x).dtype)
+
+net.config.amp = True  # it was off in the last config
+print("changed, eager ", net(x).dtype)
+print("scripted before", scripted(x).dtype)
+print("scripted again ", jit_amp.script(net)(x).dtype)

@@ -1,0 +1,31 @@
+"""Constants of the file say what the scopes are."""
+
+import torch
+
+import jit_amp
+
+DEVICE = "cpu"
+USE_AMP = True
+PRECISION = "bf16"
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = torch.nn.Linear(8, 8), torch.nn.LayerNorm(8)
+
+    def forward(self, x):
+        with torch.autocast(DEVICE, dtype=DTYPES[PRECISION], enabled=USE_AMP):
+            x = self.norm(self.linear(x))
+        with torch.autocast(DEVICE, enabled=False):
+            return x, x.float().softmax(-1)
+
+
+net, x = Net().eval(), torch.rand(2, 8)
+scripted = jit_amp.script(net)
+torch.jit.save(jit_amp.freeze(net, example_inputs=(x,)), "net.pt")
+loaded = torch.jit.load("net.pt")
+for name, model in ("eager", net), ("jit_amp.script", scripted), ("net.pt, loaded", loaded):
+    inside, outside = model(x)
+    print(f"{name:14}", inside.dtype, outside.dtype)
