@@ -1,4 +1,18 @@
-"""A config object says whether a scope is on, and in which dtype."""
+"""A config object says whether a scope is on, and in which dtype. It prints:
+
+Config(amp=True, dtype='bfloat16', device='cpu')
+  eager          torch.bfloat16
+  jit_amp.script torch.bfloat16
+  net.pt, loaded torch.bfloat16
+Config(amp=False, dtype='bfloat16', device='cpu')
+  eager          torch.float32
+  jit_amp.script torch.float32
+  net.pt, loaded torch.float32
+config.amp = True
+  eager          torch.bfloat16
+  scripted       torch.float32
+  scripted again torch.bfloat16
+"""
 
 from dataclasses import dataclass
 
@@ -27,16 +41,17 @@ class Net(torch.nn.Module):
 
 
 x = torch.rand(2, 8)
-for config in Config(), Config(dtype="float16"), Config(amp=False):
+for config in Config(), Config(amp=False):
     net = Net(config).eval()
     scripted = jit_amp.script(net)
     torch.jit.save(jit_amp.freeze(net, example_inputs=(x,)), "net.pt")
-    loaded = torch.jit.load("net.pt")
-    print("eager          ", net(x).dtype)
-    print("jit_amp.script ", scripted(x).dtype)
-    print("net.pt, loaded ", loaded(x).dtype)
+    print(config)
+    print("  eager         ", net(x).dtype)
+    print("  jit_amp.script", scripted(x).dtype)
+    print("  net.pt, loaded", torch.jit.load("net.pt")(x).dtype)
 
-net.config.amp = True  # it was off in the last config
-print("changed, eager ", net(x).dtype)
-print("scripted before", scripted(x).dtype)
-print("scripted again ", jit_amp.script(net)(x).dtype)
+config.amp = True
+print("config.amp = True")
+print("  eager         ", net(x).dtype)
+print("  scripted      ", scripted(x).dtype)
+print("  scripted again", jit_amp.script(net)(x).dtype)

@@ -1,4 +1,14 @@
-"""A method returns the scope that the module runs in, or none."""
+"""A method returns the scope that the module runs in, or none. It prints:
+
+amp = True
+  eager          torch.bfloat16
+  jit_amp.script torch.bfloat16
+  net.pt, loaded torch.bfloat16
+amp = False
+  eager          torch.float32
+  jit_amp.script torch.float32
+  net.pt, loaded torch.float32
+"""
 
 from contextlib import nullcontext
 
@@ -13,10 +23,14 @@ class Net(torch.nn.Module):
         self.amp = amp
         self.linear, self.norm = torch.nn.Linear(8, 8), torch.nn.LayerNorm(8)
 
+    @property
+    def device(self):
+        return next(self.parameters()).device
+
     def maybe_autocast(self, dtype=torch.bfloat16):
-        if not self.amp:
-            return nullcontext()
-        return torch.autocast(self.linear.weight.device.type, dtype=dtype)
+        if self.amp and self.device.type in ("cpu", "cuda"):
+            return torch.autocast(self.device.type, dtype=dtype)
+        return nullcontext()
 
     def forward(self, x):
         with self.maybe_autocast():
@@ -26,9 +40,8 @@ class Net(torch.nn.Module):
 x = torch.rand(2, 8)
 for amp in True, False:
     net = Net(amp).eval()
-    scripted = jit_amp.script(net)
     torch.jit.save(jit_amp.freeze(net, example_inputs=(x,)), "net.pt")
-    loaded = torch.jit.load("net.pt")
-    print("eager         ", net(x).dtype)
-    print("jit_amp.script", scripted(x).dtype)
-    print("net.pt, loaded", loaded(x).dtype)
+    print("amp =", amp)
+    print("  eager         ", net(x).dtype)
+    print("  jit_amp.script", jit_amp.script(net)(x).dtype)
+    print("  net.pt, loaded", torch.jit.load("net.pt")(x).dtype)

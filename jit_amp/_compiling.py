@@ -546,16 +546,29 @@ def _get_property_stubs(
 
 
 def _only_evaluated(compilation: _Compilation, module: torch.nn.Module) -> set[str]:
-    """The properties that scopes alone have asked for: they need not be TorchScript."""
+    """The properties that scopes alone ask for: they need not be TorchScript."""
     definitions = compilation.methods(module).values()
     code = {each for definition in definitions for each in definition.code}
     used = {name for definition in definitions for name in definition.attributes}
-    properties = inspect.getmembers_static(type(module), lambda each: isinstance(each, property))
-    return {
-        name
-        for name, each in properties
-        if name not in used and getattr(each.fget, "__code__", None) in code
+    members = dict(inspect.getmembers_static(type(module)))
+    properties = {name for name, each in members.items() if isinstance(each, property)}
+    codes = {
+        name: getattr(inspect.unwrap(_function_of(each)), "__code__", None)
+        for name, each in members.items()
     }
+    ahead = [name for name in members if codes[name] in code]
+    evaluated = set(ahead)
+    while ahead:  # what ran may ask for more under another condition
+        named = {*getattr(codes[ahead.pop()], "co_names", ())} & properties - evaluated
+        evaluated |= named
+        ahead += named
+    return (evaluated & properties) - used
+
+
+def _function_of(member: Any) -> Any:
+    if isinstance(member, property):
+        return member.fget
+    return getattr(member, "__func__", member)
 
 
 def _get_hook_stubs(

@@ -1,4 +1,4 @@
-"""Every example of the README and of the pages in docs runs, and prints what the page shows.
+"""Every example of the README, of docs and of examples runs, and prints what is shown there.
 
 The rules, for those who write a page:
 
@@ -11,6 +11,7 @@ The rules, for those who write a page:
 
 from __future__ import annotations
 
+import ast
 import doctest
 import os
 import re
@@ -133,6 +134,19 @@ def test_the_first_example_is_a_file_and_prints_what_the_readme_shows(tmp_path: 
     assert "examples/first.py" in lines.text and source.text == example.read_text()
     assert_printed(ROOT / "README.md", lines, run([sys.executable, str(example)], tmp_path))
     assert lines.expected == printed.text
+
+
+@pytest.mark.parametrize(
+    "example",
+    [each for each in sorted((ROOT / "examples").glob("*.py")) if each.stem != "first"],
+    ids=lambda example: example.stem,
+)
+def test_an_example_prints_what_its_doc_string_says(example: Path, tmp_path: Path) -> None:
+    said = ast.get_docstring(ast.parse(example.read_text()))
+    assert said is not None
+    title, _, expected = said.partition("It prints:\n\n")
+    assert title
+    assert run([sys.executable, str(example)], tmp_path) == expected + "\n"
 
 
 @pytest.mark.parametrize(

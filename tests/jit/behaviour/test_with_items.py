@@ -241,6 +241,25 @@ class DeviceProperty(Net):
             return self.linear(x)
 
 
+class PropertyThatIsNotReached(Net):
+    @property
+    def first(self) -> Tensor:
+        return next(self.parameters())
+
+    @property
+    def device(self) -> torch.device:
+        return self.first.device
+
+    def maybe_autocast(self):
+        if self.config.amp:
+            return torch.autocast("cpu", dtype=torch.bfloat16)
+        return torch.autocast(self.device.type, enabled=False)
+
+    def forward(self, x: Tensor):
+        with self.maybe_autocast():
+            return self.linear(x)
+
+
 class Several(Net):
     def forward(self, x: Tensor):
         with (
