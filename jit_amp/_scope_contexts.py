@@ -52,6 +52,7 @@ class Contexts(Names):
         self.evaluated: dict[int, Any] = {}  # by the id of the expression
         self.kept: list[ast.expr] = []  # so that no other gets the id of one
         self.asked: list[tuple[str, str]] = []  # paths and attributes, which the program checks
+        self.elements: list[tuple[ast.expr, ast.expr]] = []  # the same, and what they are now
         self.followed: dict[str, list[ast.stmt]] = {}  # names of scopes, and what assigns them
 
     def is_refused(self, function: ast.expr) -> bool:
@@ -96,26 +97,74 @@ class Contexts(Names):
             text, run, self.owner, self.function.__globals__, is_context, self.seen
         )
 
-    def _reduced(self, expr: ast.expr) -> ast.expr:
-        """An argument as the compiler takes it: what is known of it is written out."""
+    def _reduced(self, expr: ast.expr, is_condition: bool = False) -> ast.expr:
+        """An argument as the compiler takes it: what is known of it is written out.
+
+        Args:
+            is_condition: it decides about a branch, so that csrc need not know it.
+        """
         kind = self.kind(expr)
         if kind is Kind.STATIC:
             return self._written_out(expr)
-        if kind is Kind.LIVE and not self._is_compiled(expr):
-            return self._written_out(expr)
-        return self._with_reduced_parts(expr)
+        if kind is Kind.LIVE:
+            if self._is_element(expr) and not is_condition:
+                return self._checked(expr)
+            if not self._is_compiled(expr):
+                return self._written_out(expr)
+        return self._with_reduced_parts(self._without_in(expr), is_condition)
 
-    def _with_reduced_parts(self, expr: ast.expr) -> ast.expr:
+    def _is_element(self, expr: ast.expr) -> bool:
+        """Whether it is an element of a list or dictionary that TorchScript holds: of these csrc
+        knows no element before it runs."""
+        called = expr.func if isinstance(expr, ast.Call) else None
+        if isinstance(called, ast.Attribute) and called.attr == "get":
+            return self.peek(called.value) is None
+        return isinstance(expr, ast.Subscript) and self.peek(expr) is None
+
+    def _checked(self, expr: ast.expr) -> ast.expr:
+        """What an element is now; the program checks that it still is."""
+        literal = self._literal_of(expr)
+        if literal is None:
+            return expr
+        asked = copy.deepcopy(expr)
+        if isinstance(asked, ast.Subscript):
+            asked.slice = self._reduced(asked.slice)
+        self.elements.append((self._with_reduced_parts(asked), literal))
+        self.is_changed = True
+        return literal
+
+    def _without_in(self, expr: ast.expr) -> ast.expr:
+        """``self.name in ("a", "b")`` as comparisons, which csrc knows."""
+        if not (isinstance(expr, ast.Compare) and isinstance(expr.ops[0], (ast.In, ast.NotIn))):
+            return expr
+        [listed, *others] = expr.comparators
+        if others or self.kind(listed) is not Kind.STATIC or self.kind(expr.left) is Kind.RUN:
+            return expr
+        members = [syntax.literal(member, expr) for member in self._value(listed)]
+        if not members or None in members:
+            return expr
+        is_in = isinstance(expr.ops[0], ast.In)
+        compared: list[ast.expr] = [
+            ast.Compare(copy.deepcopy(expr.left), [ast.Eq() if is_in else ast.NotEq()], [member])
+            for member in members
+            if member is not None
+        ]
+        self.is_changed = True
+        operator = ast.Or() if is_in else ast.And()
+        written: ast.expr = syntax.at(ast.BoolOp(operator, compared), expr)
+        return written if len(compared) > 1 else syntax.at(compared[0], expr)
+
+    def _with_reduced_parts(self, expr: ast.expr, is_condition: bool = False) -> ast.expr:
         if isinstance(expr, ast.Call):
-            expr.args = [self._reduced(each) for each in expr.args]
+            expr.args = [self._reduced(each, is_condition) for each in expr.args]
             for keyword in expr.keywords:
-                keyword.value = self._reduced(keyword.value)
+                keyword.value = self._reduced(keyword.value, is_condition)
         elif isinstance(expr, (ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.Compare, ast.IfExp)):
             for name, part in ast.iter_fields(expr):
                 if isinstance(part, ast.expr):
-                    setattr(expr, name, self._reduced(part))
+                    setattr(expr, name, self._reduced(part, is_condition))
                 elif isinstance(part, list) and all(isinstance(p, ast.expr) for p in part):
-                    setattr(expr, name, [self._reduced(p) for p in part])
+                    setattr(expr, name, [self._reduced(p, is_condition) for p in part])
         return expr
 
     def _is_compiled(self, expr: ast.expr) -> bool:
@@ -170,7 +219,7 @@ class Contexts(Names):
         if yes is None or no is None:
             return None
         self.is_changed = True
-        return Choose(self._reduced(test), yes, no)
+        return Choose(self._reduced(test, True), yes, no)
 
     def _context_or_itself(self, expr: ast.expr) -> Context:
         """Of a branch: what the compiler takes as it is, is entered as it is."""

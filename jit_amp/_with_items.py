@@ -259,6 +259,7 @@ class _Rewriting(ExitStacks):
         if isinstance(statement, ast.With):
             return self._with(statement)
         target = syntax.target(statement)
+        checks: list[ast.stmt] = []
         if target in self.relevant and target not in self.followed:
             value = statement.value  # type: ignore[attr-defined]
             is_object = isinstance(value, ast.Call) and self.lookup(value.func) in syntax.AUTOCASTS
@@ -267,12 +268,13 @@ class _Rewriting(ExitStacks):
                     self._written_out_autocast(value, self.lookup(value.func))
                 elif target in self.values or self.kind(value) is not Kind.STATIC:
                     statement.value = self._reduced(value)  # type: ignore[attr-defined]
+            checks = self._checks_of_elements(statement)
         for name in ("body", "orelse", "finalbody"):
             if isinstance(inner := getattr(statement, name, None), list):
                 setattr(statement, name, self._block(inner))
         for handler in getattr(statement, "handlers", ()):
             handler.body = self._block(handler.body)
-        return [statement]
+        return [*checks, statement]
 
     def _with(self, node: ast.With) -> list[ast.stmt]:
         if (unstacked := self._without_stack(node)) is not None:
@@ -295,8 +297,8 @@ class _Rewriting(ExitStacks):
         return [*checks, *self._entered(node, items, body)]
 
     def _checks(self, like: ast.stmt) -> list[ast.stmt]:
-        """That weights still have the dtype, or are on the device, and attributes the value, that
-        scopes depend on."""
+        """That weights still have the dtype, or are on the device, and attributes and elements of
+        lists and dictionaries the value, that scopes depend on."""
         checks: list[ast.stmt] = []
         for path, attribute in dict.fromkeys(self.asked):
             expr: ast.expr = syntax.name(self.self_name)
@@ -307,14 +309,25 @@ class _Rewriting(ExitStacks):
                 asked, value = syntax.at(ast.Attribute(asked, "type", ast.Load()), like), value.type
             literal = syntax.literal(value, like)
             assert literal is not None
-            text = (
-                f"{ast.unparse(asked)} was {value} when this was scripted, and a scope depends on"
-                " it: script it again"
-            )
-            compared = ast.Compare(asked, [ast.Eq()], [literal])
-            checks.append(syntax.at(ast.Assert(compared, syntax.constant(text, like)), like))
+            checks.append(self._check(asked, literal, str(value), like))
         self.asked.clear()
-        return checks
+        return [*checks, *self._checks_of_elements(like)]
+
+    def _checks_of_elements(self, node: ast.stmt) -> list[ast.stmt]:
+        elements, self.elements = self.elements, []
+        return [
+            self._check(asked, literal, ast.unparse(literal).replace("_jit_amp_", ""), node)
+            for asked, literal in elements
+        ]
+
+    def _check(self, asked: ast.expr, literal: ast.expr, value: str, node: ast.stmt) -> ast.stmt:
+        text = (
+            f"{ast.unparse(asked)} was {value} when this was scripted, and a scope depends on"
+            " it: script it again"
+        )
+        compared = ast.Compare(asked, [ast.Eq()], [literal])
+        check: ast.stmt = syntax.at(ast.Assert(compared, syntax.constant(text, node)), node)
+        return check
 
     def _check_targets(self, node: ast.With, contexts: list[Context]) -> None:
         for item, context in zip(node.items, contexts, strict=True):

@@ -260,6 +260,32 @@ class PropertyThatIsNotReached(Net):
             return self.linear(x)
 
 
+class Elements(Net):
+    """Of lists and dictionaries that TorchScript holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dtypes, self.flags = {"half": torch.bfloat16, "full": torch.float32}, [True, False]
+
+    def forward(self, x: Tensor):
+        half = self.dtypes[self.name]
+        with torch.autocast("cpu", dtype=half, enabled=self.flags[0] and self.flag):
+            y = self.linear(x)
+        with torch.autocast("cpu", dtype=self.dtypes.get("half", HALF)):
+            z = self.linear(x)
+        with torch.autocast("cpu", dtype=HALF) if self.flags[1] else nullcontext():
+            return y, z, x @ x.t()
+
+
+class Member(Net):
+    def forward(self, x: Tensor):
+        off = self.name not in ("half", "mixed")
+        with torch.autocast("cpu", dtype=HALF, enabled=self.name in {"half", "mixed"}):
+            y = self.linear(x)
+        with torch.autocast("cpu", dtype=HALF, enabled=off):
+            return y, self.linear(x)
+
+
 class Several(Net):
     def forward(self, x: Tensor):
         with (
@@ -504,6 +530,37 @@ def test_a_weight_that_a_scope_asks_is_checked_when_it_runs() -> None:
     scripted.double()
     with pytest.raises(torch.jit.Error, match=r"linear.weight.dtype was torch.float32 .*script it"):
         scripted(X.double())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("flags", [False, False], r"self\.flags\[0\] was True"),
+        ("name", "full", r"self\.dtypes\[self\.name\] was torch\.bfloat16"),
+        ("dtypes", {"half": F16}, r"self\.dtypes\[self\.name\] was torch\.bfloat16"),
+    ],
+)
+def test_an_element_is_checked_when_it_runs(name: str, value: Any, told: str) -> None:
+    scripted, net = jit_amp.script(Elements()), Elements()
+    setattr(scripted, name, value)
+    with pytest.raises(torch.jit.Error, match=told + " .*script it again"):
+        scripted(X)
+    setattr(net, name, value)
+    if name == "dtypes":
+        assert jit_amp.script(net)(X)[0].dtype == F16
+
+
+def test_an_element_that_decides_about_a_branch_is_asked_when_it_runs() -> None:
+    scripted = jit_amp.script(Elements())
+    scripted.flags = [True, True]
+    assert [each.dtype for each in scripted(X)] == [BF16, BF16, BF16]
+
+
+def test_a_name_that_is_one_of_several_is_asked_when_it_runs() -> None:
+    scripted, net = jit_amp.script(Member()), Member()
+    for name in ("mixed", "full", "half"):
+        scripted.name = net.name = name
+        assert [t.dtype for t in scripted(X)] == [t.dtype for t in net(X)]
 
 
 def test_instances_of_one_class_share_a_type_where_their_scopes_are_the_same() -> None:
