@@ -55,7 +55,7 @@ _apart: dict[Any, Any] = {}
 _wrapped_functions: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 # The TorchScript classes that have the scopes of their methods' decorators.
 _wrapped_classes: weakref.WeakKeyDictionary[type, Any] = weakref.WeakKeyDictionary()
-# The functions with evaluated scopes that a compiled function or type consists of, each as it was.
+# The functions with a `with` that a compiled function or type consists of, each as it was.
 _Parts = dict["weakref.ref[Any]", str]
 _parts_of_functions: weakref.WeakKeyDictionary[Any, _Parts] = weakref.WeakKeyDictionary()
 _parts_of_types: dict[Any, _Parts] = {}
@@ -271,7 +271,7 @@ class _Compilation(_recursive.ConcreteTypeStore):
         ]
         scopes = _C.have_scopes([each.jit_type for _, each in made])
         for (cls, each), has_scopes in zip(made, scopes, strict=True):
-            is_own = has_scopes or each in _parts_of_types
+            is_own = has_scopes or any(_parts_of_types.get(each, {}).values())
             (self.own if is_own else self.pytorchs.type_store).setdefault(cls, []).append(each)
             if has_scopes:
                 _C.lower_type(each.jit_type)
@@ -399,7 +399,8 @@ def _as_function(compilation: _Compilation, function: Any) -> Iterator[bool]:
     is_as_before = not signature if known is None else compilation.is_as_before(known)
     if not is_as_before:
         _state._jit_caching_layer.pop(function, None)
-    parts: _Parts = {weakref.ref(function): signature} if signature else {}
+    has_with = own is not None and own.has_with
+    parts: _Parts = {weakref.ref(function): signature} if has_with else {}
     if known is not None and is_as_before:
         parts |= known
     with compilation.compiling(None, parts):

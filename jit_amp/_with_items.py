@@ -51,6 +51,7 @@ class Definition:
         code: the Python functions that ran while expressions were evaluated.
         reads: names of attributes that these and the expressions have read.
         place: the first `with`, as an error shows it.
+        has_with: whether there is a `with`, which may become another one.
     """
 
     tree: ast.Module
@@ -59,6 +60,7 @@ class Definition:
     code: set[types.CodeType] = field(default_factory=set)
     reads: set[str] = field(default_factory=set)
     place: str = ""
+    has_with: bool = True
 
     @functools.cached_property
     def attributes(self) -> set[str]:
@@ -88,7 +90,7 @@ def rewritten(
         where: shows a line of the tree, as an error does.
     """
     if not any(isinstance(node, ast.With) for node in ast.walk(tree)):
-        return Definition(tree)
+        return Definition(tree, has_with=False)
     changed = copy.deepcopy(tree)
     rewriting = _Rewriting(changed, function, owner, where)
     rewriting.run()
