@@ -12,6 +12,7 @@ import ast
 import contextlib
 import functools
 import os
+import pickle
 import random
 import sys
 import types
@@ -227,12 +228,17 @@ class _Watch:
         self.depth = 0  # of calls in methods of torch.autocast
 
     def __enter__(self) -> _Watch:
-        self.before = sys.getprofile()
+        self.before: Any = sys.getprofile()
         sys.setprofile(self._seen)
         return self
 
     def __exit__(self, *_: object) -> None:
-        sys.setprofile(self.before)
+        if callable(self.before):
+            sys.setprofile(self.before)
+        else:  # None, or a profiler in C
+            sys.setprofile(None)
+            if self.before is not None:
+                self.before.enable()
 
     def scopes(self, besides: Any = None) -> list[Scope]:
         """Those that are open."""
@@ -324,6 +330,7 @@ def _undone(text: str, owner: Any, names: Mapping[str, Any]) -> Iterator[Callabl
     numpy = sys.modules.get("numpy")
     pythons, torchs = random.getstate(), torch.random.get_rng_state()
     numpys = numpy.random.get_state() if numpy else None
+    numpys_before = pickle.dumps(numpys)
 
     def changed(besides: Any = None) -> str:
         own = getattr(besides, "__dict__", None)
@@ -335,7 +342,7 @@ def _undone(text: str, owner: Any, names: Mapping[str, Any]) -> Iterator[Callabl
                 return f"`self.{name}`"
         if random.getstate() != pythons or not torch.equal(torch.random.get_rng_state(), torchs):
             return "the random state"
-        if numpy and str(numpy.random.get_state()) != str(numpys):
+        if numpy and pickle.dumps(numpy.random.get_state()) != numpys_before:
             return "NumPy's random state"
         return ""
 

@@ -1,6 +1,8 @@
 """Scopes that differ between instances of one class, or that change after scripting."""
 
 import contextlib
+import cProfile
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -246,3 +248,44 @@ def test_scopes_tell_that_an_attribute_has_changed(kind: Any, name: str, value: 
     setattr(scripted, name, value)
     with pytest.raises(torch.jit.Error, match=f"self.{name} was .* script it again"):
         scripted(X)
+
+
+autocast: Any = torch.autocast
+
+
+def multiplied(x: Tensor) -> Tensor:
+    with autocast("cpu", dtype=torch.bfloat16):
+        return torch.mm(x, x)
+
+
+def calls_multiplied(x: Tensor) -> Tensor:
+    return multiplied(x)
+
+
+class CallsMultiplied(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return calls_multiplied(x)
+
+
+def nothing(*arguments: Any, **named: Any) -> Any:
+    return contextlib.nullcontext()
+
+
+def test_functions_follow_a_name_that_becomes_another_scope(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = CallsMultiplied()
+    for value in (torch.autocast, nothing, torch.autocast):
+        monkeypatch.setitem(globals(), "autocast", value)
+        for each in (calls_multiplied, module):
+            assert_agrees(jit_amp.script(each), each)
+
+
+def test_scripting_under_a_profiler_leaves_it_on() -> None:
+    profile = cProfile.Profile()
+    module = Encoding()
+    with profile:
+        scripted = jit_amp.script(module)
+        profiler = sys.getprofile()
+    assert profiler is profile
+    assert_agrees(scripted, module)
