@@ -376,6 +376,8 @@ def _containers(owner: Any, names: Mapping[str, Any]) -> Iterator[tuple[str, Any
     hold; each with how the names of its members begin."""
     if _is_module(owner):
         for path, module in owner.named_modules():
+            if isinstance(module, torch.jit.ScriptModule):
+                continue  # Python's code of a scope does not reach into it
             label = f"self.{path}." if path else "self."
             for part in ("_parameters", "_buffers", "_modules"):
                 yield label, vars(module)[part]

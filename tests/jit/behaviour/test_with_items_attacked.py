@@ -289,3 +289,18 @@ def test_scripting_under_a_profiler_leaves_it_on() -> None:
         profiler = sys.getprofile()
     assert profiler is profile
     assert_agrees(scripted, module)
+
+
+class OfScripted(Block):
+    def __init__(self) -> None:
+        super().__init__(torch.float16)
+        self.part: Any = jit_amp.script(Encoding())
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        with self.maybe_autocast():
+            return self.part(x), self.part.encode(x)
+
+
+def test_parts_may_be_scripted() -> None:
+    module = OfScripted()
+    assert_agrees(jit_amp.script(module), module)
