@@ -45,13 +45,28 @@ def of_leaving_a_with(obj: Any) -> str:
     return ""
 
 
+def of_the_word(word: str, obj: Any) -> str:
+    """The first line with a word of a function, or of a module's methods and those of its parts."""
+    for function in _functions(obj):
+        try:
+            lines, first = inspect.getsourcelines(function)
+            file = inspect.getsourcefile(function) or ""
+        except (OSError, TypeError):
+            continue
+        for number, line in enumerate(lines):
+            if word in line:
+                return shown(file, first + number)
+    return ""
+
+
 def _functions(obj: Any) -> Iterator[Any]:
     if not isinstance(obj, nn.Module):
         yield obj
         return
     for cls in dict.fromkeys(type(each) for each in obj.modules()):
         if cls.__module__.partition(".")[0] != "torch":
-            yield from (each for _, each in inspect.getmembers_static(cls, inspect.isfunction))
+            functions = dict(inspect.getmembers_static(cls, inspect.isfunction))
+            yield from (each for name, each in functions.items() if not name.startswith("__"))
 
 
 def _leaving_branches(tree: ast.AST) -> Iterator[int]:

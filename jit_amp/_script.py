@@ -68,8 +68,13 @@ def _refuse_what_has_a_code(obj: Any, said: str) -> None:
     """Raises AutocastError for what PyTorch's compiler raises because of autocast."""
     name = getattr(obj, "__qualname__", type(obj).__qualname__)
     where = said[said.index('  File "') :].rstrip() if '  File "' in said else ""
-    if "value of type 'autocast'" in said:
-        _C.refuse(117, [name, said])
+    of_autocast = "Python type: 'torch.amp.autocast_mode.autocast'"  # an attribute
+    if "value of type 'autocast'" in said or of_autocast in said:
+        _C.refuse(117, [name, said.strip()])
+    if "nullcontext.__aenter__" in said:  # its object, where `with` takes one that is written
+        _C.refuse(112, [], _places.of_the_word("nullcontext", obj))
+    if "With item expression must return an object" in said:
+        _C.refuse(111, [], where)
     if ".autocast self, " in said and (other := _OTHER_TYPE.search(said)):
         wanted, argument, found = other.groups()
         if argument != "device_type":

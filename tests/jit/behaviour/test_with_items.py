@@ -699,6 +699,47 @@ def test_what_cannot_be_evaluated_is_refused_and_leaves_all_as_it_was(
     assert now == before
 
 
+class EntersByHand(Net):
+    def forward(self, x: Tensor):
+        self.scope.__enter__()
+        y = self.linear(x)
+        self.scope.__exit__(None, None, None)
+        return y
+
+
+class ReturnsTheChoice(Net):
+    def forward(self, x: Tensor):
+        scope = torch.autocast("cpu") if self.flag else contextlib.nullcontext()
+        with scope:
+            y = self.linear(x)
+        return y, scope
+
+
+class PassesAScope(Net):
+    def inner(self, x: Tensor, given):
+        with given:
+            return self.linear(x)
+
+    def forward(self, x: Tensor):
+        return self.inner(x, torch.autocast("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "line"),
+    [
+        (EntersByHand, 117, "self.scope.__enter__()"),
+        (ReturnsTheChoice, 112, "contextlib.nullcontext()"),
+        (PassesAScope, 111, "with given:"),
+    ],
+)
+def test_an_object_that_is_no_with_item_is_refused_at_its_line(
+    kind: type, code: int, line: str
+) -> None:
+    with pytest.raises(jit_amp.AutocastError, match=rf"JA{code}") as error:
+        jit_amp.script(kind())
+    assert line in str(error.value) and __file__ in str(error.value)
+
+
 def test_a_scope_that_is_never_compiled_is_not_refused() -> None:
     class Never(Net):
         def forward(self, x: Tensor):
