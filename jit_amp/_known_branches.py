@@ -48,7 +48,7 @@ class KnownBranches(Contexts):
     def _decides(self, node: ast.If, names: set[str]) -> bool:
         inside = [each for part in (*node.body, *node.orelse) for each in ast.walk(part)]
         return any(
-            isinstance(each, ast.With)
+            isinstance(each, (ast.With, ast.Return))
             or (isinstance(each, ast.Call) and syntax.is_entering(each))
             or syntax.target(each) in names
             for each in inside

@@ -2,6 +2,7 @@
 
 import contextlib
 import cProfile
+import dataclasses
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -303,4 +304,28 @@ class OfScripted(Block):
 
 def test_parts_may_be_scripted() -> None:
     module = OfScripted()
+    assert_agrees(jit_amp.script(module), module)
+
+
+@dataclasses.dataclass
+class Options:
+    enabled: bool
+    dtype: torch.dtype = torch.bfloat16
+
+
+class ReturnsEarly(nn.Module):
+    def __init__(self, enabled: bool) -> None:
+        super().__init__()
+        self.linear, self.settings = nn.Linear(4, 4), Options(enabled)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.settings.enabled:
+            return self.linear(x)
+        with torch.autocast("cpu", dtype=self.settings.dtype):
+            return self.linear(x)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_branch_that_returns_may_ask_what_torchscript_does_not_hold(enabled: bool) -> None:
+    module = ReturnsEarly(enabled)
     assert_agrees(jit_amp.script(module), module)
