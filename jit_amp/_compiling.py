@@ -126,6 +126,8 @@ class _Compilation(_recursive.ConcreteTypeStore):
         self.expected: set[Any] = set()  # decorated functions whose scopes are being seen to
         self.looked_at: set[Any] = set()  # functions
         self.suspects: list[_lost_writes.Suspect] = []  # of these, whose writes PyTorch may drop
+        self.sources: dict[Any, Any] = {}  # of functions, as PyTorch reads them
+        self.exported: dict[type, list[str]] = {}  # the exported methods of classes
         self.definitions: dict[tuple[Any, int], _with_items.Definition] = {}
         self.owners: dict[Any, torch.nn.Module] = {}  # a module of each type
         self.owner: torch.nn.Module | None = None  # whose methods are being compiled
@@ -170,7 +172,9 @@ class _Compilation(_recursive.ConcreteTypeStore):
         cls = type(module)
         if cls.__module__.partition(".")[0] == "torch":
             return {}
-        ahead = ["forward", *_exported(cls), *sorted(self.asked & {*dir(cls)} - {"forward"})]
+        if cls not in self.exported:
+            self.exported[cls] = _exported(cls)
+        ahead = ["forward", *self.exported[cls], *sorted(self.asked & {*dir(cls)} - {"forward"})]
         found: dict[str, _with_items.Definition] = {}
         seen = set(ahead)
         hooks = _hooks(module)
@@ -192,12 +196,16 @@ class _Compilation(_recursive.ConcreteTypeStore):
     ) -> _with_items.Definition | None:
         """The source of a function, with its scopes written out; None where there is none."""
         plain = getattr(function, "__func__", function)
+        if plain not in self.sources:
+            try:
+                self.sources[plain] = _ORIGINAL_PARSE(plain)  # type: ignore[no-untyped-call]
+            except (OSError, TypeError, RuntimeError, SyntaxError):
+                self.sources[plain] = None  # the compiler says what is wrong with it
+        parsed = self.sources[plain]
+        if parsed is None:
+            return None
         key = (plain, id(owner))
         if key not in self.definitions:
-            try:
-                parsed: Any = _ORIGINAL_PARSE(plain)  # type: ignore[no-untyped-call]
-            except (OSError, TypeError, RuntimeError, SyntaxError):
-                return None  # the compiler says what is wrong with it
             self.definitions[key] = _with_items.rewritten(
                 parsed.ast,
                 plain,

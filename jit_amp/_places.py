@@ -65,8 +65,10 @@ def _functions(obj: Any) -> Iterator[Any]:
         return
     for cls in dict.fromkeys(type(each) for each in obj.modules()):
         if cls.__module__.partition(".")[0] != "torch":
-            functions = dict(inspect.getmembers_static(cls, inspect.isfunction))
-            yield from (each for name, each in functions.items() if not name.startswith("__"))
+            for name, each in inspect.getmembers_static(cls, inspect.isfunction):
+                is_pytorchs = (each.__module__ or "").partition(".")[0] == "torch"
+                if not (is_pytorchs or name.startswith("__")):
+                    yield each
 
 
 def _leaving_branches(tree: ast.AST) -> Iterator[int]:

@@ -329,3 +329,19 @@ class ReturnsEarly(nn.Module):
 def test_a_branch_that_returns_may_ask_what_torchscript_does_not_hold(enabled: bool) -> None:
     module = ReturnsEarly(enabled)
     assert_agrees(jit_amp.script(module), module)
+
+
+class ReturnsInAScope(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return x
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            if x.shape[0] < 2:
+                return x
+            y = self.linear(x)
+        return y
+
+
+def test_what_pytorch_fails_on_is_told_with_the_users_line() -> None:
+    with pytest.raises(jit_amp.AutocastError, match=r"JA208(.|\n)*\n +return x"):
+        jit_amp.script(ReturnsInAScope())
