@@ -46,6 +46,12 @@ from jit_amp._decorated import Around
 
 lock = threading.RLock()
 _this_thread = threading.local()
+# Traces that threads are making.
+_traces: list[None] = []
+_trace: Any = torch.jit._trace
+_scripting: Any = _script
+_ORIGINAL_MAKE_MODULE = _trace.make_module
+_ORIGINAL_SCRIPT = _scripting._script_impl
 # For each store of PyTorch's, which test suites exchange: the types with scopes, by Python class.
 _own: weakref.WeakKeyDictionary[Any, dict[type, list[Any]]] = weakref.WeakKeyDictionary()
 # Types of PyTorch's that were looked at, and have none.
@@ -83,6 +89,46 @@ def compiled(obj: Any, frames_up: int = 0, is_wrapped: bool = False) -> Any:
         if isinstance(result, ScriptModule):
             compilation.set_apart(result)
     return result
+
+
+@contextlib.contextmanager
+def of_a_trace() -> Iterator[None]:
+    """What PyTorch compiles for a trace that this thread makes inside, exported methods and what is
+    under ``torch.jit.script_if_tracing``, is compiled as `compiled` does it."""
+    before = getattr(_this_thread, "is_tracing", False)
+    with lock:  # nobody compiles meanwhile
+        _traces.append(None)
+        if len(_traces) == 1:
+            _trace.make_module = _making_a_module
+            _scripting._script_impl = _scripting_if_tracing
+    _this_thread.is_tracing = True
+    try:
+        yield
+    finally:
+        _this_thread.is_tracing = before
+        with lock:  # nobody compiles meanwhile
+            _traces.pop()
+            if not _traces:
+                _trace.make_module = _ORIGINAL_MAKE_MODULE
+                _scripting._script_impl = _ORIGINAL_SCRIPT
+
+
+def _making_a_module(*args: Any, **kwargs: Any) -> Any:
+    if not getattr(_this_thread, "is_tracing", False) or _compilation():
+        return _ORIGINAL_MAKE_MODULE(*args, **kwargs)
+    with lock, _replaced():
+        _this_thread.compilation = _Compilation()
+        try:
+            return _ORIGINAL_MAKE_MODULE(*args, **kwargs)
+        finally:
+            _this_thread.compilation = None
+
+
+def _scripting_if_tracing(obj: Any, *args: Any, **kwargs: Any) -> Any:
+    is_part = getattr(_this_thread, "is_tracing", False) and torch._C._is_tracing()
+    if is_part and not _compilation() and isinstance(obj, types.FunctionType):
+        return compiled(obj)
+    return _ORIGINAL_SCRIPT(obj, *args, **kwargs)
 
 
 @contextlib.contextmanager
@@ -615,6 +661,18 @@ def _compile_unbound_method(
         return original(concrete_type, fn)
 
 
+def _create_script_module(
+    compilation: _Compilation,
+    original: Callable[..., Any],
+    module: Any,
+    concrete_type: Any,
+    *args: Any,
+) -> Any:
+    """A module's type is not asked of the store where it is of a trace."""
+    compilation.owners.setdefault(concrete_type, module)
+    return original(module, concrete_type, *args)
+
+
 def _create_hooks(
     _: _Compilation, original: Callable[..., Any], concrete_type: Any, hooks: Any, pre_hooks: Any
 ) -> None:
@@ -666,6 +724,7 @@ _HOOKS: list[tuple[Any, str, Callable[..., Any]]] = [
     (_recursive, "get_hook_stubs", _get_hook_stubs),
     (_recursive, "create_methods_and_properties_from_stubs", _create_methods),
     (_recursive, "compile_unbound_method", _compile_unbound_method),
+    (_recursive, "create_script_module_impl", _create_script_module),
     (_recursive, "create_hooks_from_stubs", _create_hooks),
     (_script, "get_jit_def", _get_jit_def),
     (_recursive, "get_jit_def", _get_jit_def),

@@ -19,7 +19,7 @@ from torch._jit_internal import FunctionModifiers
 from torch.jit import ScriptFunction, ScriptModule, _state
 from torch.jit import _trace as _original
 
-from jit_amp import _C, _check, _decorated, _float32, _kept
+from jit_amp import _C, _check, _compiling, _decorated, _float32, _kept
 from jit_amp import _precision as _precisions
 from jit_amp._precision import Precision
 from jit_amp._script import lower_types, script
@@ -252,7 +252,7 @@ def _traced(
         for device in _kept.autocast_devices()
         if torch.is_autocast_enabled(device)
     ]
-    with _recorded() as recording:
+    with _recorded() as recording, _compiling.of_a_trace():
         traced = run(check_trace)
         if not _this_thread.is_checked:
             recording.check()

@@ -455,6 +455,43 @@ def test_a_function_with_scopes_of_its_file(function: Callable[..., Any]) -> Non
     assert_parity(function, (X,), ambients=AMBIENTS)
 
 
+@torch.jit.script_if_tracing
+def compiled_when_traced(x: Tensor):
+    with scope_of(HALF):
+        y = x @ x.t()
+    return y
+
+
+class WithCompiledParts(Kept):
+    @torch.jit.export
+    def other(self, x: Tensor):
+        with scope_of(HALF), self.scope:
+            return x @ x.t()
+
+    @torch.jit.export
+    @torch.autocast("cpu", dtype=torch.bfloat16)
+    def decorated(self, x: Tensor):
+        return x @ x.t()
+
+    def forward(self, x: Tensor):
+        with self.scope:
+            return self.linear(x), compiled_when_traced(x.float())
+
+
+@pytest.mark.parametrize("trace", [jit_amp.trace, "installed"])
+def test_what_a_trace_compiles_has_its_scopes(trace: Any) -> None:
+    net = WithCompiledParts().eval()
+    if trace == "installed":
+        with jit_amp.install():
+            traced: Any = torch.jit.trace(net, (X,))
+    else:
+        traced = trace(net, (X,))
+    for _ in range(3):
+        assert_same(traced(X), net(X), "traced")
+        assert_same(traced.other(X), net.other(X), "exported")
+        assert_same(traced.decorated(X), net.decorated(X), "exported, decorated")
+
+
 # What changes afterwards.
 
 
