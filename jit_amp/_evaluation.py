@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import gc
 import os
 import pickle
 import random
@@ -228,11 +229,16 @@ class _Watch:
         self.depth = 0  # of calls in methods of torch.autocast
 
     def __enter__(self) -> _Watch:
+        # What a collection calls is not the expression's.
+        self.is_collecting = gc.isenabled()
+        gc.disable()
         self.before: Any = sys.getprofile()
         sys.setprofile(self._seen)
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self.is_collecting:
+            gc.enable()
         if callable(self.before):
             sys.setprofile(self.before)
         else:  # None, or a profiler in C

@@ -8,6 +8,7 @@ import copy
 import enum
 import functools
 import inspect
+import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from torch import nn
 from jit_amp import _evaluation
 from jit_amp import _scope_syntax as syntax
 from jit_amp._evaluation import Failed
-from jit_amp._scope_names import PLAIN, Kind, Names
+from jit_amp._scope_names import PLAIN, Kind, Names, tree_of
 
 
 @dataclass
@@ -107,8 +108,9 @@ class Contexts(Names):
         if kind is Kind.STATIC:
             return self._written_out(expr)
         if kind is Kind.LIVE:
-            if self._is_element(expr) and not is_condition:
-                return self._checked(expr)
+            if self._is_element(expr):
+                may_change = is_condition or self._may_be_written(expr)
+                return expr if may_change else self._checked(expr)
             if not self._is_compiled(expr):
                 return self._written_out(expr)
         return self._with_reduced_parts(self._without_in(expr), is_condition)
@@ -120,6 +122,21 @@ class Contexts(Names):
         if isinstance(called, ast.Attribute) and called.attr == "get":
             return self.peek(called.value) is None
         return isinstance(expr, ast.Subscript) and self.peek(expr) is None
+
+    def _may_be_written(self, expr: ast.expr) -> bool:
+        """Whether the module's code may write to the list or dictionary of an element."""
+        names = {node.attr for node in ast.walk(expr) if isinstance(node, ast.Attribute)} - {"get"}
+        functions = (each for cls in type(self.owner).__mro__ for each in vars(cls).values())
+        own = (
+            f for f in functions if isinstance(f, types.FunctionType) and f.__name__ != "__init__"
+        )
+        return any(
+            isinstance(written, ast.Attribute) and written.attr in names
+            for function in own
+            if not (function.__module__ or "").startswith("torch.")
+            for node in ast.walk(tree_of(function) or ast.Module([], []))
+            for written in syntax.written_to(node)
+        )
 
     def _checked(self, expr: ast.expr) -> ast.expr:
         """What an element is now; the program checks that it still is."""

@@ -65,6 +65,18 @@ def attribute_of(node: ast.AST) -> tuple[ast.expr, str] | None:
     return None
 
 
+_READS = ("get", "keys", "values", "items", "index", "count", "copy")
+
+
+def written_to(node: ast.AST) -> list[ast.expr]:
+    """The lists and dictionaries that a node may write to: by an index, or by a method."""
+    if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+        return [node.value]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return [] if node.func.attr in _READS else [node.func.value]
+    return []
+
+
 def entered_by(node: ast.AST) -> list[ast.expr]:
     """What a `with`, or a stack of contexts, enters."""
     if isinstance(node, ast.With):

@@ -268,7 +268,7 @@ class _Rewriting(ExitStacks):
             with contextlib.suppress(Failed):
                 if is_object:
                     self._written_out_autocast(value, self.lookup(value.func))
-                elif target in self.values or self.kind(value) is not Kind.STATIC:
+                elif target in self.values or self._is_setting(target, value):
                     statement.value = self._reduced(value)  # type: ignore[attr-defined]
             checks = self._checks_of_elements(statement)
         for name in ("body", "orelse", "finalbody"):
@@ -277,6 +277,16 @@ class _Rewriting(ExitStacks):
         for handler in getattr(statement, "handlers", ()):
             handler.body = self._block(handler.body)
         return [*checks, statement]
+
+    def _is_setting(self, name: str, value: ast.expr) -> bool:
+        """Whether a local name is a condition of scopes, and no result of the computation: of these
+        nothing is evaluated."""
+        if name in self.parameters or self.stored[name] > 1:
+            return False
+        if not isinstance(value, (ast.BoolOp, ast.UnaryOp, ast.Compare, ast.IfExp)):
+            return self.kind(value) is Kind.LIVE
+        calls = (node for node in ast.walk(value) if isinstance(node, ast.Call))
+        return not any(self.kind(call) is Kind.STATIC for call in calls)
 
     def _with(self, node: ast.With) -> list[ast.stmt]:
         if (unstacked := self._without_stack(node)) is not None:

@@ -370,6 +370,28 @@ class CallsParts(nn.Module):
         return results
 
 
+class Computes(Net):
+    """What is computed on the way to a scope is left as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts = {"calls": 0, "rows": 1}
+
+    def forward(self, x: Tensor):
+        self.counts["calls"] += 1
+        x = x * self.counts["calls"] + draw()
+        rows = self.counts["rows"] + draw().numel()
+        if rows > 100 or x.sum() > 100:
+            with torch.autocast(x.device.type, dtype=HALF):
+                x = self.linear(x)
+        with torch.autocast(x.device.type, dtype=torch.bfloat16):
+            return self.linear(x)
+
+
+def draw():
+    return torch.rand(2)[0]
+
+
 def scope_of(dtype: torch.dtype):
     return torch.autocast("cpu", dtype=dtype)
 
@@ -406,7 +428,7 @@ NETS = [
     value
     for value in list(globals().values())
     if isinstance(value, type) and issubclass(value, nn.Module) and hasattr(value, "forward")
-    if value.__module__ == __name__ and value is not Net
+    if value.__module__ == __name__ and value not in (Net, Computes)
 ]
 
 
@@ -414,6 +436,10 @@ NETS = [
 def test_a_scope_is_what_it_is_in_eager(kind: type) -> None:
     torch.manual_seed(0)
     assert_parity(kind().eval(), (X,), ambients=AMBIENTS)
+
+
+def test_what_is_computed_on_the_way_to_a_scope_is_left_as_it_is() -> None:
+    assert_parity(Computes().eval(), (X,), ambients=AMBIENTS)
 
 
 @pytest.mark.parametrize("kind", NETS, ids=lambda kind: kind.__name__)
