@@ -34,7 +34,7 @@ struct Types : Resolver {
 };
 
 // A key as it is written in TorchScript.
-std::string literal(const c10::IValue& key) {
+std::string constant_text(const c10::IValue& key) {
   if (key.isInt()) {
     return c10::str(key.toInt());
   }
@@ -47,9 +47,9 @@ std::string literal(const c10::IValue& key) {
 
 // Writes TorchScript. It calls nothing: a node that was inlined points to the function of the call,
 // which would have to stay.
-class Writer {
+class CastWriter {
  public:
-  explicit Writer(const CastOf& cast_of) : cast_of_(cast_of) {}
+  explicit CastWriter(const CastOf& cast_of) : cast_of_(cast_of) {}
 
   std::string text;
   const std::shared_ptr<Types> types = std::make_shared<Types>();
@@ -187,7 +187,8 @@ class Writer {
     for (const Part& part : parts) {
       const bool is_first = &part == &parts.front();
       if (part.key) {
-        line(depth + 1, c10::str(is_first ? "if " : "elif ", key, " == ", literal(*part.key), ":"));
+        line(depth + 1,
+             c10::str(is_first ? "if " : "elif ", key, " == ", constant_text(*part.key), ":"));
       } else if (!is_first) {
         line(depth + 1, "else:");
       }
@@ -274,7 +275,7 @@ Value* cast_tensors(Value* value, const AbstractValue& known, const CastOf& cast
     joined->setSourceRange(where);
     return joined->output();
   }
-  Writer writer(cast_of);
+  CastWriter writer(cast_of);
   if (!writer.casts(type, known)) {
     return nullptr;
   }
