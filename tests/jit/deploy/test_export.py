@@ -963,7 +963,7 @@ class Opaque(nn.Module):
         (Opaque(), 301, "torch._euclidean_dist"),
         (Packed(), 505, "pack_padded_sequence"),
         (Python(), 505, "self.twice(x @ x)"),
-        (Averaging(), 505, "return torch.batch_norm("),
+        (Averaging(), 505, "return self.norm(x)"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else None,
 )

@@ -32,7 +32,7 @@ EXAMPLE = (torch.rand(8, 256),)
 def frozen(scoped: bool = True) -> torch._C.ScriptModule:
     torch.manual_seed(0)
     module = torch.jit.script(Layer(scoped).eval())
-    return _C.freeze_module(module._c, [], [EXAMPLE], True, True, True)
+    return _C.freeze_module(module._c, [], [EXAMPLE], True, True, True, None)
 
 
 def large(module: torch._C.ScriptModule) -> list[Tensor]:
