@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dis
 import functools
 import gc
 import os
@@ -102,7 +103,7 @@ class Made(NamedTuple):
     value: Any
     scopes: list[Scope]
     asked: list[tuple[torch.Tensor, str]]  # tensors, and which attribute of them it depends on
-    names: set[str]  # those that the code that ran names, PyTorch's aside
+    names: set[str]  # attributes of `self` that the code that ran names, PyTorch's aside
 
 
 def evaluated(
@@ -148,7 +149,22 @@ def evaluated(
         raise Failed(125, text, f"calls `{watch.foreign}`")
     seen.code |= watch.code
     own = (code for code in watch.code if not code.co_filename.startswith(PYTORCHS))
-    return Made(value, scopes, weights.asked, {name for code in own for name in code.co_names})
+    return Made(value, scopes, weights.asked, {name for code in own for name in _of_self(code)})
+
+
+def _of_self(code: types.CodeType) -> Iterator[str]:
+    """The attributes that a function names of its first argument, or of `self`."""
+    owners = {"self", *code.co_varnames[: min(code.co_argcount, 1)]}
+    loaded: Any = None
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_ATTR", "LOAD_METHOD") and loaded in owners:
+            yield str(instruction.argval)
+        is_name = instruction.opname.startswith(("LOAD_FAST", "LOAD_NAME", "LOAD_DEREF"))
+        loaded = instruction.argval if is_name else None
+        if isinstance(loaded, tuple):  # two names in one
+            loaded = loaded[-1]
+    if "getattr" in code.co_names:
+        yield from (each for each in code.co_consts if isinstance(each, str))
 
 
 def _scopes(value: Any, watch: _Watch, changed: Callable[[Any], str]) -> list[Scope]:

@@ -82,7 +82,13 @@ class Contexts(Names):
         if isinstance(outcome, Failed):
             raise outcome
         self.asked += self._weights(outcome.asked)
-        self.asked += self._attributes(outcome.names)
+        own = {
+            node.attr
+            for node in ast.walk(expr)
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+            if node.value.id == self.self_name
+        }
+        self.asked += self._attributes(outcome.names | own)
         return outcome  # type: ignore[no-any-return]
 
     def _evaluate(self, expr: ast.expr, text: str, is_context: bool) -> _evaluation.Made:
