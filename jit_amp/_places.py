@@ -28,12 +28,10 @@ def of_function(function: Any) -> str:
 def of_leaving_a_with(obj: Any) -> str:
     """The first line that leaves a branch inside a `with`, or before one, of a function or of a
     module's methods and those of its parts; empty where there is none."""
-    for function in _functions(obj):
+    for file, first, lines in _sources(obj):
         try:
-            lines, first = inspect.getsourcelines(function)
             tree = ast.parse(textwrap.dedent("".join(lines)))
-            file = inspect.getsourcefile(function) or ""
-        except (OSError, TypeError, SyntaxError):
+        except SyntaxError:
             continue
         scopes = [node for node in ast.walk(tree) if isinstance(node, ast.With)]
         inside = [line for scope in scopes for line in _leaving_branches(scope)]
@@ -47,16 +45,21 @@ def of_leaving_a_with(obj: Any) -> str:
 
 def of_the_word(word: str, obj: Any) -> str:
     """The first line with a word of a function, or of a module's methods and those of its parts."""
-    for function in _functions(obj):
-        try:
-            lines, first = inspect.getsourcelines(function)
-            file = inspect.getsourcefile(function) or ""
-        except (OSError, TypeError):
-            continue
+    for file, first, lines in _sources(obj):
         for number, line in enumerate(lines):
             if word in line:
                 return shown(file, first + number)
     return ""
+
+
+def _sources(obj: Any) -> Iterator[tuple[str, int, list[str]]]:
+    """File, number of the first line, and lines of each function that has a source."""
+    for function in _functions(obj):
+        try:
+            lines, first = inspect.getsourcelines(function)
+            yield inspect.getsourcefile(function) or "", first, lines
+        except (OSError, TypeError):
+            continue
 
 
 def _functions(obj: Any) -> Iterator[Any]:
