@@ -11,8 +11,8 @@ next time, both are compiled anew.
 It shares the types of modules: one whose methods have scopes is kept in a store of jit_amp's, and
 no module that plain ``torch.jit.script`` makes has it. All others are PyTorch's own, as ever.
 
-PyTorch's functions that see to this are replaced for as long as one thread compiles, by functions
-that are PyTorch's in every other thread. No class and no module is touched.
+PyTorch's functions that see to this run otherwise in that thread alone (`_replacing`). No class and
+no module is touched.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import torch
-from torch.jit import ScriptFunction, ScriptModule, _recursive, _script, _state, frontend
+from torch.jit import ScriptFunction, ScriptModule, _recursive, _script, _state, _trace, frontend
 
 from jit_amp import (
     _C,
@@ -38,6 +38,7 @@ from jit_amp import (
     _lost_writes,
     _pattern,
     _places,
+    _replacing,
     _scope_names,
     _scope_syntax,
     _with_items,
@@ -46,12 +47,6 @@ from jit_amp._decorated import Around
 
 lock = threading.RLock()
 _this_thread = threading.local()
-# Traces that threads are making.
-_traces: list[None] = []
-_trace: Any = torch.jit._trace
-_scripting: Any = _script
-_ORIGINAL_MAKE_MODULE = _trace.make_module
-_ORIGINAL_SCRIPT = _scripting._script_impl
 # For each store of PyTorch's, which test suites exchange: the types with scopes, by Python class.
 _own: weakref.WeakKeyDictionary[Any, dict[type, list[Any]]] = weakref.WeakKeyDictionary()
 # Types of PyTorch's that were looked at, and have none.
@@ -77,12 +72,10 @@ def compiled(obj: Any, frames_up: int = 0, is_wrapped: bool = False) -> Any:
     is the frame whose names a class may use. ``is_wrapped``: there will be a scope around it."""
     if _compilation():  # a hook of the user's compiles something in between
         return _script.script(obj, _frames_up=frames_up + 1)
-    with lock, _replaced(), overloads_kept(obj):
-        compilation = _this_thread.compilation = _Compilation()
-        try:
-            result = _script.script(obj, _frames_up=frames_up + 3)  # with _in_a_compilation's two
-        finally:
-            _this_thread.compilation = None
+    with lock, _HOOKED, overloads_kept(obj):
+        compilation = _Compilation()
+        with _replacing.values(vars(_this_thread), compilation=compilation):
+            result = _script.script(obj, _frames_up=frames_up + 1)
         if isinstance(result, (ScriptFunction, ScriptModule)):
             _lost_writes.refuse(result, compilation.suspects, is_wrapped)
         compilation.keep_types()
@@ -95,58 +88,39 @@ def compiled(obj: Any, frames_up: int = 0, is_wrapped: bool = False) -> Any:
 def of_a_trace() -> Iterator[None]:
     """What PyTorch compiles for a trace that this thread makes inside, exported methods and what is
     under ``torch.jit.script_if_tracing``, is compiled as `compiled` does it."""
-    before = getattr(_this_thread, "is_tracing", False)
-    with lock:  # nobody compiles meanwhile
-        _traces.append(None)
-        if len(_traces) == 1:
-            _trace.make_module = _making_a_module
-            _scripting._script_impl = _scripting_if_tracing
-    _this_thread.is_tracing = True
-    try:
+    with _HOOKED_IN_TRACES, _replacing.values(vars(_this_thread), is_tracing=True):
         yield
-    finally:
-        _this_thread.is_tracing = before
-        with lock:  # nobody compiles meanwhile
-            _traces.pop()
-            if not _traces:
-                _trace.make_module = _ORIGINAL_MAKE_MODULE
-                _scripting._script_impl = _ORIGINAL_SCRIPT
 
 
-def _making_a_module(*args: Any, **kwargs: Any) -> Any:
-    if not getattr(_this_thread, "is_tracing", False) or _compilation():
-        return _ORIGINAL_MAKE_MODULE(*args, **kwargs)
-    with lock, _replaced():
-        _this_thread.compilation = _Compilation()
-        try:
-            return _ORIGINAL_MAKE_MODULE(*args, **kwargs)
-        finally:
-            _this_thread.compilation = None
+def _tracing_outside_a_compilation() -> Any:
+    return True if getattr(_this_thread, "is_tracing", False) and not _compilation() else None
 
 
-def _scripting_if_tracing(obj: Any, *args: Any, **kwargs: Any) -> Any:
-    is_part = getattr(_this_thread, "is_tracing", False) and torch._C._is_tracing()
-    if is_part and not _compilation() and isinstance(obj, types.FunctionType):
+def _making_a_module(_: bool, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    with lock, _HOOKED, _replacing.values(vars(_this_thread), compilation=_Compilation()):
+        return original(*args, **kwargs)
+
+
+def _scripting_if_tracing(
+    _: bool, original: Callable[..., Any], obj: Any, *args: Any, **kwargs: Any
+) -> Any:
+    if torch._C._is_tracing() and isinstance(obj, types.FunctionType):
         return compiled(obj)
-    return _ORIGINAL_SCRIPT(obj, *args, **kwargs)
+    return original(obj, *args, **kwargs)
 
 
-@contextlib.contextmanager
-def overloads_kept(obj: Any) -> Iterator[None]:
+def overloads_kept(obj: Any) -> _C.AtExit:
     """Takes out what PyTorch's compiler leaves in the modules that it compiles
     (torch/jit/_recursive.py, infer_methods_to_compile)."""
     name = "__overloads__"
     is_made = isinstance(obj, torch.nn.Module) and "_modules" in vars(obj)
-    modules = list(obj.modules()) if is_made else []
-    before = [(vars(each), vars(each).get(name)) for each in modules]
-    try:
-        yield
-    finally:
-        for members, overloads in before:
-            if overloads is None:
-                members.pop(name, None)
-            else:
-                members[name] = overloads
+    undo: list[Callable[[], object]] = []
+    for members in map(vars, obj.modules() if is_made else ()):
+        if name in members:
+            undo.append(functools.partial(members.__setitem__, name, members[name]))
+        else:
+            undo.append(functools.partial(members.pop, name, None))
+    return _C.AtExit(undo)
 
 
 def is_compiling() -> bool:
@@ -163,8 +137,7 @@ class _Compilation(_recursive.ConcreteTypeStore):
 
     def __init__(self) -> None:
         super().__init__()
-        stores: Any = _recursive.concrete_type_store
-        self.pytorchs = stores._pytorchs
+        self.pytorchs = _STORES_REPLACED.original
         self.own = _own.setdefault(self.pytorchs, {})
         self.methods_compiled = _Compiled(self)
         self.of_classes: dict[type, dict[str, list[Any]]] = {}  # the decorators of their members
@@ -370,11 +343,11 @@ class _Compiled(set[Any]):
 class _Stores:
     """PyTorch's store of types; in a thread that compiles for jit_amp, what it may use."""
 
-    def __init__(self, pytorchs: Any) -> None:
-        self._pytorchs = pytorchs
-
     def __getattr__(self, name: str) -> Any:
-        return getattr(_compilation() or self._pytorchs, name)
+        return getattr(_compilation() or _STORES_REPLACED.original, name)
+
+
+_STORES_REPLACED = _C.Replaced(_recursive, "concrete_type_store", _Stores())
 
 
 def _wait_before_fork() -> None:
@@ -396,31 +369,6 @@ if hasattr(os, "register_at_fork"):
         after_in_parent=_go_on_after_fork,
         after_in_child=_go_on_after_fork,
     )
-
-
-@contextlib.contextmanager
-def _replaced() -> Iterator[None]:
-    """PyTorch's functions replaced by those below."""
-    with contextlib.ExitStack() as undo:
-        for module, name, hook in _HOOKS:
-            original = getattr(module, name)
-            undo.callback(setattr, module, name, original)
-            setattr(module, name, _in_a_compilation(original, hook))
-        pytorchs = _recursive.concrete_type_store
-        undo.callback(setattr, _recursive, "concrete_type_store", pytorchs)
-        vars(_recursive)["concrete_type_store"] = _Stores(pytorchs)
-        yield
-
-
-def _in_a_compilation(original: Callable[..., Any], hook: Callable[..., Any]) -> Any:
-    @functools.wraps(original)
-    def function(*args: Any, **kwargs: Any) -> Any:
-        compilation = _compilation()
-        if compilation is None:
-            return original(*args, **kwargs)
-        return hook(compilation, original, *args, **kwargs)
-
-    return function
 
 
 def _script_impl(
@@ -734,6 +682,21 @@ _HOOKS: list[tuple[Any, str, Callable[..., Any]]] = [
     (torch._jit_internal, "createResolutionCallbackForClassMethods", _resolving_ours),
     (torch._C, "_jit_try_infer_type", _infer_type),
 ]
+_HOOKED = _C.Replacements(
+    [
+        *_replacing.places(_replacing.Hook(*hook, _compilation) for hook in _HOOKS),
+        _STORES_REPLACED,
+    ]
+)
+_HOOKED_IN_TRACES = _replacing.functions(
+    *(
+        _replacing.Hook(module, name, hook, _tracing_outside_a_compilation)
+        for module, name, hook in (
+            (_trace, "make_module", _making_a_module),
+            (_script, "_script_impl", _scripting_if_tracing),
+        )
+    )
+)
 _ORIGINAL_PARSE = frontend.parse_def  # type: ignore[attr-defined]
 
 
