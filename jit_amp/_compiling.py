@@ -115,7 +115,8 @@ def overloads_kept(obj: Any) -> _C.AtExit:
     name = "__overloads__"
     is_made = isinstance(obj, torch.nn.Module) and "_modules" in vars(obj)
     undo: list[Callable[[], object]] = []
-    for members in map(vars, obj.modules() if is_made else ()):
+    for module in obj.modules() if is_made else ():
+        members: dict[str, Any] = vars(module)
         if name in members:
             undo.append(functools.partial(members.__setitem__, name, members[name]))
         else:
