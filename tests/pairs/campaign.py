@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import itertools
 import json
 import os
@@ -45,6 +46,7 @@ WORKER = ("pairs.campaign", "--worker")
 FRESH = 16  # of so many programs one is the first in its process that is compiled
 REDUCTION = 15.0  # seconds in which a source is made small
 ROOT = Path(__file__).parents[2]
+SOURCES = (".cpp", ".h", ".inc", ".py", ".pyi")
 
 TEST = """
 
@@ -361,22 +363,30 @@ def _family(make: str) -> tuple[bool, bool]:
     return how.frozen, how.traces
 
 
+def code_hash(*folders: str) -> str:
+    """A hash of the files in folders of the checkout, without what a build makes there."""
+    found = hashlib.sha256()
+    for path in sorted(path for folder in folders for path in (ROOT / folder).rglob("*")):
+        if path.is_file() and path.suffix in SOURCES:
+            found.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
+    return found.hexdigest()
+
+
 class Log:
     """What came of each program, kept in a file, so that a campaign can go on another day.
 
     Raises:
-        ValueError: the file is of another commit. What is not committed is not seen.
+        ValueError: the file is of other code: of other files in csrc, jit_amp or tests/pairs.
     """
 
     def __init__(self, path: Path, resume: bool) -> None:
         self.path, self.lock = path, threading.Lock()
         self.known: dict[str, dict[str, Any]] = {}
-        trees = [f"HEAD:{name}" for name in ("csrc", "jit_amp", "tests/pairs")]
-        code = subprocess.check_output(["git", "rev-parse", *trees], cwd=ROOT, text=True).split()
+        code = code_hash("csrc", "jit_amp", "tests/pairs")
         if resume and path.exists():
             first, *lines = path.read_text().splitlines()
             if json.loads(first) != code:
-                raise ValueError(f"{path} is of another commit: begin anew, without --resume")
+                raise ValueError(f"{path} is of other code: begin anew, without --resume")
             self.known = dict(json.loads(line) for line in lines if line.endswith("]"))
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
