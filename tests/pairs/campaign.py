@@ -33,7 +33,7 @@ from fuzz.programs import Program
 from fuzz.reduce import reduced as smaller_source
 
 from . import plan
-from .check import Outcome, check
+from .check import NOT_COMPILED, NOT_MADE, Outcome, check
 from .compose import Composed
 from .doors import MAKES, Door, in_a_child
 from .features import FEATURES
@@ -289,7 +289,8 @@ class Tally:
     found: list[Found] = field(default_factory=list)
     covered: dict[str, set[plan.Pair]] = field(default_factory=dict)
     triples: set[tuple[str, ...]] = field(default_factory=set)
-    refused: set[tuple[str, str]] = field(default_factory=set)  # features alone, and makes
+    # Features alone, and makes that refuse them, or whose compiler is PyTorch's and raises.
+    refused: set[tuple[str, str]] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, item: Item, answer: dict[str, Any], last: bool) -> Found | None:
@@ -306,7 +307,8 @@ class Tally:
             verdict, kind = answer["verdict"], answer["kind"]
             self.verdicts[verdict] += 1
             self.makes[item.door.make] += 1
-            if verdict == "refused" and len(item.features) == 1:
+            is_lost = verdict == "PyTorch's" and kind in (NOT_MADE, NOT_COMPILED)
+            if (verdict == "refused" or is_lost) and len(item.features) == 1:
                 self.refused.add((item.features[0], item.door.make))
             if verdict in ("refused", "raises", "PyTorch's"):
                 self.reasons.setdefault(verdict, Counter())[kind] += 1
