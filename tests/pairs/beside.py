@@ -87,10 +87,10 @@ def _alone() -> _Alone:
     state = torch.get_rng_state()
     try:
         net, x = Net().eval().requires_grad_(False), torch.rand(2, 4)
-        rows = _rows(jit_amp.explain(net, (x,)))
+        eager, rows = net(x), _rows(jit_amp.explain(net, (x,)))
         precision = jit_amp.tune(net, (x,), dtype=torch.bfloat16, tolerance=1e-9)
         with precision.apply(net) as applied:
-            return _Alone(x, net, net(x), rows, precision, applied(x))
+            return _Alone(x, net, eager, rows, precision, applied(x))
     finally:
         torch.set_rng_state(state)
 
