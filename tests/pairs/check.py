@@ -251,10 +251,13 @@ class _Checker:
 
     @property
     def takes_changes(self) -> bool:
-        """Whether what the door gives has parts, as the module in Python has them."""
+        """Whether what the door gives has parts by index, as the module in Python has them.
+
+        PyTorch's traces, copies and loaded modules have none.
+        """
         how = self.door.how
-        is_compiled_in_another = how.frozen or how.traces or self.door.carry == "saved"
-        return not is_compiled_in_another and not isinstance(self.api, PyTorch)
+        has_none = how.frozen or how.traces or self.door.carry in ("saved", "deepcopy")
+        return not has_none and not isinstance(self.api, PyTorch)
 
     def by_name(self, owner: Any) -> Any:
         """Calls of methods by their names, as a function of the module's arguments."""
