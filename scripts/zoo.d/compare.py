@@ -152,7 +152,7 @@ def compare(
                 del frozen  # a large model's weights fit a few times only
                 gc.collect()
             del scripted
-        if "installed" in columns:
+        if "installed" in columns and not model.way.has_scope:
             report("doing", "installed")
             report("installed", [asdict(miss) for miss in comparison.of_installed()])
         report("eager: off", comparison.eagers_off())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 import linecache
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -22,7 +23,13 @@ def scope() -> torch.autocast:
 
 
 class Way:
-    """`jit` is torch.jit, or jit_amp in its place."""
+    """`jit` is torch.jit, or jit_amp in its place.
+
+    Attributes:
+        has_scope: the model enters autocast by itself, so that it is nothing without.
+    """
+
+    has_scope = False
 
     def compile(self, jit: Any, model: nn.Module, example: Args) -> Any:
         raise NotImplementedError
@@ -56,6 +63,38 @@ class ScriptInScope(Script):
 
     def compile_in_scope(self, model: nn.Module, plain: Any, example: Args) -> Any:
         return jit_amp.script(model, autocast=scope())
+
+
+class Prepared(Way):
+    """Of a model that a trainer has prepared: the scope is around its forward already.
+
+    Args:
+        door: "script", "trace", or "install", plain torch.jit.script where jit_amp is installed.
+        below: a copy's model without what the trainer has put around it, for plain torch.jit.
+        around: the trainer's autocast, for jit_amp.script, where the model itself has none.
+    """
+
+    has_scope = True
+
+    def __init__(
+        self,
+        door: str,
+        below: Callable[[Any], nn.Module] = lambda model: model,
+        around: Callable[[], Any] | None = None,
+    ) -> None:
+        self.door, self.below, self.around = door, below, around
+
+    def compile(self, jit: Any, model: nn.Module, example: Args) -> Any:
+        plain = self.below(copy.deepcopy(model))
+        return jit.trace(plain, example) if self.door == "trace" else jit.script(plain)
+
+    def compile_in_scope(self, model: nn.Module, plain: Any, example: Args) -> Any:
+        if self.around is not None:
+            return jit_amp.script(model, autocast=self.around)
+        if self.door == "install":
+            with jit_amp.install():
+                return torch.jit.script(model)
+        return jit_amp.trace(model, example) if self.door == "trace" else jit_amp.script(model)
 
 
 class Own(Way):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import itertools
 import json
 import os
@@ -32,7 +33,7 @@ from fuzz.programs import Program
 from fuzz.reduce import reduced as smaller_source
 
 from . import plan
-from .check import Outcome, check
+from .check import NOT_COMPILED, NOT_MADE, Outcome, check
 from .compose import Composed
 from .doors import MAKES, Door, in_a_child
 from .features import FEATURES
@@ -45,6 +46,7 @@ WORKER = ("pairs.campaign", "--worker")
 FRESH = 16  # of so many programs one is the first in its process that is compiled
 REDUCTION = 15.0  # seconds in which a source is made small
 ROOT = Path(__file__).parents[2]
+SOURCES = (".cpp", ".h", ".inc", ".py", ".pyi")
 
 TEST = """
 
@@ -287,7 +289,8 @@ class Tally:
     found: list[Found] = field(default_factory=list)
     covered: dict[str, set[plan.Pair]] = field(default_factory=dict)
     triples: set[tuple[str, ...]] = field(default_factory=set)
-    refused: set[tuple[str, str]] = field(default_factory=set)  # features alone, and makes
+    # Features alone, and makes that refuse them, or whose compiler is PyTorch's and raises.
+    refused: set[tuple[str, str]] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, item: Item, answer: dict[str, Any], last: bool) -> Found | None:
@@ -304,7 +307,8 @@ class Tally:
             verdict, kind = answer["verdict"], answer["kind"]
             self.verdicts[verdict] += 1
             self.makes[item.door.make] += 1
-            if verdict == "refused" and len(item.features) == 1:
+            is_lost = verdict == "PyTorch's" and kind in (NOT_MADE, NOT_COMPILED)
+            if (verdict == "refused" or is_lost) and len(item.features) == 1:
                 self.refused.add((item.features[0], item.door.make))
             if verdict in ("refused", "raises", "PyTorch's"):
                 self.reasons.setdefault(verdict, Counter())[kind] += 1
@@ -361,22 +365,30 @@ def _family(make: str) -> tuple[bool, bool]:
     return how.frozen, how.traces
 
 
+def code_hash(*folders: str) -> str:
+    """A hash of the files in folders of the checkout, without what a build makes there."""
+    found = hashlib.sha256()
+    for path in sorted(path for folder in folders for path in (ROOT / folder).rglob("*")):
+        if path.is_file() and path.suffix in SOURCES:
+            found.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
+    return found.hexdigest()
+
+
 class Log:
     """What came of each program, kept in a file, so that a campaign can go on another day.
 
     Raises:
-        ValueError: the file is of another commit. What is not committed is not seen.
+        ValueError: the file is of other code: of other files in csrc, jit_amp or tests/pairs.
     """
 
     def __init__(self, path: Path, resume: bool) -> None:
         self.path, self.lock = path, threading.Lock()
         self.known: dict[str, dict[str, Any]] = {}
-        trees = [f"HEAD:{name}" for name in ("csrc", "jit_amp", "tests/pairs")]
-        code = subprocess.check_output(["git", "rev-parse", *trees], cwd=ROOT, text=True).split()
+        code = code_hash("csrc", "jit_amp", "tests/pairs")
         if resume and path.exists():
             first, *lines = path.read_text().splitlines()
             if json.loads(first) != code:
-                raise ValueError(f"{path} is of another commit: begin anew, without --resume")
+                raise ValueError(f"{path} is of other code: begin anew, without --resume")
             self.known = dict(json.loads(line) for line in lines if line.endswith("]"))
         else:
             path.parent.mkdir(parents=True, exist_ok=True)

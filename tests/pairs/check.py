@@ -28,8 +28,20 @@ from torch.utils.checkpoint import set_checkpoint_early_stop
 
 import jit_amp
 
+from .beside import Beside
 from .compose import Composed
-from .doors import Api, ChildDied, Door, PyTorch, called, in_a_child, lite, pickled, saved
+from .doors import (
+    Api,
+    ChildDied,
+    Door,
+    NotCompiled,
+    PyTorch,
+    called,
+    in_a_child,
+    lite,
+    pickled,
+    saved,
+)
 from .state import dense, difference, snapshot
 
 CALLS = 3  # the executor changes its plan between the first ones
@@ -38,6 +50,8 @@ OTHER_ORDER = 2.0**-7  # of the terms of a sum, which is rounded to bfloat16 the
 TAKES_ALL = re.compile(r"\[(?:.*, *)?:(?:,|\])")  # x[:, None]
 ASKS_A_DTYPE = ("branch on a dtype", "factories of x's dtype")
 GUARD = re.compile("AssertionError: jit_amp: |This module was frozen by jit_amp")
+NOT_MADE = "cannot be made"
+NOT_COMPILED = "it is not compiled"
 CHILD_DIES = "the child of a fork dies"
 OF_PYTORCH = "refused: JA207"  # its own passes fail
 _CODE = re.compile(r"\[(JA\d+)\]")
@@ -136,9 +150,12 @@ class _Checker:
         """An artefact with examples refuses None for a tensor, and the reverse."""
         return all((a is None) == (b is None) for a, b in zip(self.inputs, other, strict=True))
 
-    def made(self) -> nn.Module:
+    def made(self, reference: bool = False) -> nn.Module:
         seed(1)
-        made: nn.Module = self.module.Program()
+        vars(self.module)["REFERENCE"] = reference  # parts of it are compiled where it is not
+        is_installed = self.door.how.in_python and not isinstance(self.api, PyTorch)
+        with jit_amp.install() if is_installed and not reference else contextlib.nullcontext():
+            made: nn.Module = self.module.Program()
         made.train(self.program.has("training mode"))
         return made if self.needs_grad else made.requires_grad_(False)
 
@@ -162,7 +179,7 @@ class _Checker:
         printed = io.StringIO()
         torch.set_autocast_cache_enabled(self.program.cache)  # `autocast=` takes it from here
         try:
-            with contextlib.redirect_stdout(printed):
+            with contextlib.redirect_stdout(printed), self.company():
                 return how.function(self.api, module, examples)
         finally:
             torch.set_autocast_cache_enabled(True)
@@ -174,6 +191,10 @@ class _Checker:
                 raise Difference("touched", f"{self.door.make}, examples: {found}")
             elif printed.getvalue() and self.door.make != "explain":  # it runs the program
                 raise Difference("touched", f"{self.door.make} printed {printed.getvalue()!r}")
+
+    def company(self) -> contextlib.AbstractContextManager[None]:
+        is_beside = self.door.call == "beside" and not isinstance(self.api, PyTorch)
+        return Beside() if is_beside else contextlib.nullcontext()
 
     def check_scripted_is_left(self, examples: tuple[Any, ...]) -> None:
         """What jit_amp scripted has its parameters, and their gradients, after it is frozen."""
@@ -193,7 +214,7 @@ class _Checker:
             made = pickled(made)
         ours = self.through(made, self.inputs)
         self.like: nn.Module = made
-        eager = self.made()
+        eager = self.made(reference=True)
         if door.how.traces:
             with torch.no_grad():  # the trace has run it
                 eager.load_state_dict(made.state_dict())
@@ -223,7 +244,41 @@ class _Checker:
                 del before
                 with torch.no_grad():
                     eager.load_state_dict(outer.state_dict(), strict=not door.how.frozen)
+        if self.takes_changes and hasattr(self.module, "after"):
+            for each in (ours, eager):
+                self.module.after(each.inner if door.carry == "inside another" else each)
         return ours, eager
+
+    @property
+    def takes_changes(self) -> bool:
+        """Whether what the door gives has parts by index, as the module in Python has them.
+
+        PyTorch's traces, copies and loaded modules have none.
+        """
+        how = self.door.how
+        has_none = how.frozen or how.traces or self.door.carry in ("saved", "deepcopy")
+        return not has_none and not isinstance(self.api, PyTorch)
+
+    def by_name(self, owner: Any) -> Any:
+        """Calls of methods by their names, as a function of the module's arguments."""
+        owner = owner.inner if self.door.carry == "inside another" else owner
+
+        def call(*arguments: Any) -> Any:
+            return self.module.by_name(owner, arguments[0])
+
+        return call
+
+    @property
+    def has_names(self) -> bool:
+        """Whether what the door gives has the methods that are called by name."""
+        door = self.door
+        if not hasattr(self.module, "by_name") or isinstance(self.api, PyTorch):
+            return False
+        if door.carry in ("elsewhere", "lite") or door.make == "optimize_for_inference":
+            return False
+        if door.make == "trace of PyTorch's, in a scope":  # the scope is around `forward`'s trace
+            return False
+        return not (door.carry == "inside another" and (door.how.frozen or door.how.traces))
 
     # Calls.
 
@@ -232,7 +287,9 @@ class _Checker:
         source = self.program.source
         return self.door.how.frozen and "torch.jit.wait" in source and "torch.no_grad" in source
 
-    def run(self, function: Any, owner: Any, given: tuple[Any, ...], times: int = 1) -> _Call:
+    def run(
+        self, function: Any, owner: Any, given: tuple[Any, ...], *, is_eager: bool = False
+    ) -> _Call:
         arguments = fresh(given)
         seed(0)
         call = _Call()
@@ -244,8 +301,11 @@ class _Checker:
             torch.set_autocast_cache_enabled(self.program.cache)
             stack.callback(torch.set_autocast_cache_enabled, True)
             before = (torch.is_grad_enabled(), *autocast_state())
+            kind = "plain" if is_eager and self.door.call == "beside" else self.door.call
             try:
-                call.result = called(self.door.call, function, arguments)
+                call.result = called(kind, function, arguments)
+            except Difference:
+                raise
             except Exception as error:
                 call.raised = first_line(error)
             if self.may_leave_no_grad():
@@ -262,7 +322,7 @@ class _Checker:
             with contextlib.redirect_stdout(io.StringIO()):
                 call.gradients = self.differentiate(call.result, arguments, owner)
         call.result = fresh(call.result)
-        if self.door.call != "fork" and not call.raised:
+        if self.door.call not in ("fork", "beside") and not call.raised:
             call.arguments.append(random)
         return call
 
@@ -286,11 +346,20 @@ class _Checker:
         calls = [*[("call", self.inputs)] * CALLS, *(("another input", o) for o in self.others)]
         calls = [(f"{name} {n + 1}", given) for n, (name, given) in enumerate(calls)]
         reference = self.wrapped(eager) if self.door.how.wrapped else eager
-        expected = [self.run(reference, eager, given) for _, given in calls]
+        expected = [self.run(reference, eager, given, is_eager=True) for _, given in calls]
         if self.door.carry == "elsewhere":
             actual = self.elsewhere(ours, [given for _, given in calls])
         else:
-            actual = self.ours(ours, [given for _, given in calls])
+            actual = self.ours(ours, ours, [given for _, given in calls])
+        if self.has_names and not any(each.raised for each in (*expected, *actual)):
+            named = [(f"by name {n + 1}", self.inputs) for n in range(CALLS)]
+            theirs_by_name, ours_by_name = self.by_name(eager), self.by_name(ours)
+            if self.door.how.wrapped and not self.door.how.traces:
+                theirs_by_name = self.wrapped(theirs_by_name)
+            for _, given in named:
+                expected.append(self.run(theirs_by_name, eager, given, is_eager=True))
+            actual += self.ours(ours_by_name, ours, [given for _, given in named])
+            calls += named
         precise = None
         for n, ((where, given), theirs, mine) in enumerate(
             zip(calls, expected, actual, strict=True)
@@ -320,7 +389,7 @@ class _Checker:
             self.compare_state(ours, eager)
         return Outcome("agrees")
 
-    def wrapped(self, eager: nn.Module) -> Any:
+    def wrapped(self, eager: Any) -> Any:
         """What `autocast=` means."""
 
         def function(*arguments: Any) -> Any:
@@ -329,12 +398,12 @@ class _Checker:
 
         return function
 
-    def ours(self, ours: Any, inputs: list[tuple[Any, ...]]) -> list[_Call]:
+    def ours(self, function: Any, ours: Any, inputs: list[tuple[Any, ...]]) -> list[_Call]:
         owner = None if self.door.how.frozen else ours
         if self.door.call != "fork":
-            return [self.run(ours, owner, given) for given in inputs]
+            return [self.run(function, owner, given) for given in inputs]
         try:
-            answer = in_a_child(lambda: [_plainly(self.run(ours, owner, g)) for g in inputs])
+            answer = in_a_child(lambda: [_plainly(self.run(function, owner, g)) for g in inputs])
         except ChildDied as error:
             raise Difference(CHILD_DIES, str(error)) from None
         calls: list[_Call] = answer
@@ -370,7 +439,7 @@ class _Checker:
                     seed(2)
                     eager = module.Outer(eager).eval().requires_grad_(False)
                 for given in inputs:
-                    results.append(self.run(eager, eager, given).result)
+                    results.append(self.run(eager, eager, given, is_eager=True).result)
         except Exception:
             pass
         return [*results, *[None] * (len(inputs) - len(results))]
@@ -498,6 +567,8 @@ def outcome(program: Composed, door: Door, api: Api | None = None) -> Outcome:
             return _Checker(program, door, module, api).check()
         except Difference as found:
             return Outcome("differs", found.kind, found.detail)
+        except NotCompiled as error:
+            return Outcome("PyTorch's", NOT_COMPILED, str(error))
         except jit_amp.AutocastError as error:
             match = _CODE.search(str(error))
             code = match[1] if match else "no code"
@@ -509,7 +580,7 @@ def outcome(program: Composed, door: Door, api: Api | None = None) -> Outcome:
             runs = (door.make == "explain" or door.how.traces) and not isinstance(api, PyTorch)
             if runs and first_line(error) == _eagers_error(program, module):
                 return Outcome("raises", first_line(error))
-            return Outcome("differs", "cannot be made", f"{first_line(error)}\n{error}")
+            return Outcome("differs", NOT_MADE, f"{first_line(error)}\n{error}")
 
 
 def check(program: Composed, door: Door) -> Outcome:
@@ -540,7 +611,7 @@ def check(program: Composed, door: Door) -> Outcome:
         theirs = outcome(bare, pytorchs(door), PyTorch())
     finally:
         torch._C._jit_set_autocast_mode(before)
-    alike = "cannot be made" if found.kind == OF_PYTORCH else found.kind
+    alike = NOT_MADE if found.kind == OF_PYTORCH else found.kind
     if theirs.verdict == "differs" and theirs.kind == alike:
         return Outcome("PyTorch's", found.kind, theirs.detail)
     return found
@@ -553,10 +624,12 @@ def pytorchs(door: Door) -> Door:
     frozen it does not compile inside another module, what autocast does around TorchScript it does
     not differentiate, and what it has compiled keeps other tensors in a checkpoint's second run.
     """
-    make = "script" if door.how.wrapped else door.make
+    make = door.make
+    if door.how.wrapped:
+        make = "trace" if door.how.traces else "script"
     inside = door.carry == "inside another" and door.how.frozen
     carry = "as it is" if inside or door.carry == "elsewhere" else door.carry
-    call = "plain" if door.call in ("ambient", "checkpoint") else door.call
+    call = "plain" if door.call in ("ambient", "checkpoint", "beside") else door.call
     return Door(make, carry, call)
 
 
@@ -567,7 +640,7 @@ def _loses_writes(program: Composed) -> bool:
 def _tracers_loss(kind: str, program: Composed, door: Door) -> str:
     """What PyTorch's tracer does not record, where the program without scopes does not show it."""
     of_gradients = kind == "requires_grad" or kind.startswith("gradients'")
-    if of_gradients and "torch.no_grad" in program.source:
+    if of_gradients and re.search(r"torch\.(no_grad|inference_mode)", program.source):
         return "a trace has no no_grad"
     casts = ("write to float's result", "write to to's result", "write to type_as' result")
     of_casts = any(name.endswith(casts) for name in program.features)
@@ -589,7 +662,7 @@ def _tracers_loss(kind: str, program: Composed, door: Door) -> str:
 
 def _may_be_pytorchs(kind: str, program: Composed, door: Door) -> bool:
     """Errors may be. Wrong values may be where no scope is, and in a trace, which keeps sizes."""
-    errors = ("cannot be made", "raises", "backward raises", "eager raises")
+    errors = (NOT_MADE, "raises", "backward raises", "eager raises")
     if kind in (OF_PYTORCH, *errors, CHILD_DIES):  # a child, where an error of the frozen is told
         return True
     if kind.startswith(("refused", "touched")):

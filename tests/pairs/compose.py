@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 import textwrap
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -248,6 +249,7 @@ class _Composer:
                     program,
                     self.outer(given, annotation),
                     self.inputs(given),
+                    *self.company(),
                 )
             )
             + "\n"
@@ -284,6 +286,14 @@ class Outer(nn.Module):
         x = x + y.to(x.dtype)
         return self.inner({passed})
 """
+
+    def company(self) -> Iterator[str]:
+        """What is done to a module from outside."""
+        if after := [f.after for f in self.features if f.after]:
+            yield "def after(m):\n" + _indented("\n".join(after), 1)
+        if by_name := [f.by_name for f in self.features if f.by_name]:
+            calls = "".join(f"        {each},\n" for each in by_name)
+            yield f"def by_name(m, x):\n    return [\n{calls}    ]"
 
     def inputs(self, given: list[tuple[str, str, str]]) -> str:
         def x(rows: int) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import os
 import pickle
+import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,9 +20,15 @@ from torch.jit.mobile import _load_for_lite_interpreter
 
 import jit_amp
 
+from .beside import Beside
 from .compose import Composed
+from .features import FEATURES
 
 Run = Callable[..., Any]
+
+# What is kept of a module that is frozen: methods, and an attribute.
+_METHODS = [re.findall(r"m\.(\w+)\(", feature.by_name) for feature in FEATURES.values()]
+KEPT = ("_packed", *(name for names in _METHODS for name in names))
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,10 @@ class Door:
     def is_possible(self) -> bool:
         """Whether there is such a door at all."""
         frozen = self.how.frozen
+        if self.how.in_python:  # the module is not saved, and its parts cannot be copied
+            return self.carry in ("as it is", "inside another") and self.call != "vmap"
+        if self.call == "beside" and self.carry in ("elsewhere", "lite"):
+            return False
         if self.carry in ("elsewhere", "lite"):
             if not frozen or self.make == "optimize_for_inference":
                 return False
@@ -61,7 +73,9 @@ class Door:
         if self.call.startswith("ambient"):
             return not frozen  # docs: an artefact is called outside any autocast
         if self.make == "optimize_for_inference":
-            return self.carry != "saved" and self.call in ("no_grad", "inference_mode", "thread")
+            return self.carry != "saved" and self.call in (
+                "no_grad", "inference_mode", "thread", "beside"
+            )  # fmt: skip
         # Under vmap few of autocast's casts are made. An artefact has all of them, and a trace the
         # dtypes of its run, which `to(device)` repeats.
         return not ((frozen or self.how.traces) and self.call == "vmap")
@@ -84,7 +98,8 @@ class Make:
         exact: what it makes computes bit for bit what eager does.
         traces: it runs the module to make it.
         examples: it is given the inputs of the first call.
-        wrapped: an autocast is around each call, and `autocast=` says so when scripting.
+        wrapped: an autocast is around each call of eager's; making it, jit_amp is told so.
+        in_python: the module stays as it is. Its parts were made where jit_amp is installed.
     """
 
     function: Callable[[Api, Any, tuple[Any, ...]], Any]
@@ -93,6 +108,7 @@ class Make:
     traces: bool = False
     examples: bool = False
     wrapped: bool = False
+    in_python: bool = False
 
 
 class Api:
@@ -105,7 +121,7 @@ class Api:
         return jit_amp.trace(module, given, strict=False)
 
     def freeze(self, module: Any, given: Any = None, **options: Any) -> Any:
-        kept = [name for name in ("_packed",) if hasattr(module, name)]
+        kept = [name for name in KEPT if hasattr(module, name)]
         return jit_amp.freeze(module, kept, example_inputs=given, **options)
 
     def for_inference(self, module: Any, given: Any) -> Any:
@@ -118,11 +134,8 @@ class Api:
         jit_amp.facts(module, given)
 
     def installed(self, module: Any) -> Any:
-        jit_amp.install()
-        try:
+        with jit_amp.install():
             return torch.jit.script(module)
-        finally:
-            jit_amp.uninstall()
 
 
 class PyTorch(Api):
@@ -157,6 +170,39 @@ def _wrapped(api: Api, module: Any, given: tuple[Any, ...]) -> Any:
     return api.script(module, autocast=torch.autocast("cpu", dtype=torch.bfloat16))
 
 
+def _traced_in_a_scope(api: Api, module: Any, given: tuple[Any, ...]) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return api.trace(module, given)
+
+
+class NotCompiled(RuntimeError):
+    """PyTorch does not compile a program, so that there is nothing to go on with."""
+
+
+def plainly_scripted(module: Any) -> Any:
+    """What PyTorch makes of a module by itself.
+
+    Raises:
+        NotCompiled: nothing.
+    """
+    try:
+        return torch.jit.script(module)
+    except Exception as error:
+        raise NotCompiled(str(error)) from None
+
+
+def _after_pytorch(api: Api, module: Any, given: tuple[Any, ...]) -> Any:
+    with contextlib.suppress(NotCompiled):
+        plainly_scripted(module)
+    return api.script(module)
+
+
+def _frozen_after_pytorch(api: Api, module: Any, given: tuple[Any, ...]) -> Any:
+    with contextlib.suppress(NotCompiled):
+        plainly_scripted(module)
+    return api.freeze(module, given, optimize_numerics=False)
+
+
 def _explained(api: Api, module: Any, given: tuple[Any, ...]) -> Any:
     api.explain(module, given)
     return api.script(module)
@@ -172,7 +218,14 @@ MAKES = {
     "script with autocast=": Make(_wrapped, wrapped=True),
     "install": Make(lambda api, m, given: api.installed(m)),
     "explain": Make(_explained),
+    "installed parts": Make(lambda api, m, given: m, in_python=True),
+    "script, after PyTorch": Make(_after_pytorch),
+    "script of PyTorch's": Make(lambda api, m, given: api.script(plainly_scripted(m))),
+    "trace of PyTorch's, in a scope": Make(
+        lambda api, m, given: _traced_in_a_scope(api, plainly_scripted(m), given), wrapped=True
+    ),
     "trace": Make(lambda api, m, given: api.trace(m, given), traces=True),
+    "trace in a scope": Make(_traced_in_a_scope, traces=True, wrapped=True),
     "freeze": Make(lambda api, m, given: api.freeze(m), frozen=True, exact=False),
     "freeze, examples": Make(
         lambda api, m, given: api.freeze(m, given), frozen=True, exact=False, examples=True
@@ -183,6 +236,7 @@ MAKES = {
         frozen=True,
         examples=True,
     ),
+    "exact, after PyTorch": Make(_frozen_after_pytorch, frozen=True, examples=True),
     "facts, exact": Make(_facts, frozen=True, examples=True),
     "server": Make(lambda api, m, given: api.freeze(m, target="server"), frozen=True, exact=False),
     "server, examples": Make(
@@ -209,7 +263,7 @@ MAKES = {
 CARRIES = ("as it is", "deepcopy", "pickle", "saved", "elsewhere", "lite", "inside another")
 CALLS = (
     "plain", "no_grad", "inference_mode", "ambient", "ambient, off", "thread", "fork",
-    "checkpoint", "vmap",
+    "checkpoint", "vmap", "beside",
 )  # fmt: skip
 
 
@@ -258,6 +312,9 @@ def called(call: str, function: Run, arguments: tuple[Any, ...]) -> Any:
             return function(*arguments)
     if call == "ambient, off":
         with AMBIENTS["cpu_off"]():
+            return function(*arguments)
+    if call == "beside":
+        with Beside():
             return function(*arguments)
     if call == "thread":
         return _in_a_thread(lambda: function(*arguments))

@@ -29,6 +29,9 @@ class Feature:
             cannot meet a feature of two dtypes.
         masks: makes, carries and calls at which eager or PyTorch itself raises.
         apart: features that it cannot meet.
+        after: statements that change the module `m` when it is made: an eager one, or what the
+            door gives.
+        by_name: a call of a method of the module `m` with `x`, besides the calls of the module.
     """
 
     name: str
@@ -49,3 +52,5 @@ class Feature:
     own_cache: bool = False
     masks: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
+    after: str = ""
+    by_name: str = ""

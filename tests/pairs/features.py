@@ -7,6 +7,7 @@ around the whole. `$o` is a further result, a tensor. The comment on a refusal s
 
 from __future__ import annotations
 
+from .company import COMPANY
 from .feature import Feature
 from .statements import STATEMENTS
 from .writes import WRITES
@@ -1044,12 +1045,14 @@ VALUES = [
         "cat of two dtypes",
         "x = torch.cat([x, x.to(torch.bfloat16)], 1)[:, 2:6]",
     ),
-    Feature("random numbers", "x = x + torch.rand(4) * 0.1"),
-    Feature("dropout that drops", "x = F.dropout(x, 0.5, True)"),
+    # The random state is the process': another thread that keeps it takes this one's draws back.
+    Feature("random numbers", "x = x + torch.rand(4) * 0.1", masks=("beside",)),
+    Feature("dropout that drops", "x = F.dropout(x, 0.5, True)", masks=("beside",)),
     Feature(
         "rand_like",
         # What is drawn in vain PyTorch does not draw.
         "noise = torch.randn(2)\nx = x + torch.rand_like(x) + noise.sum() * 0.1\n$o = noise",
+        masks=("beside",),
     ),
     Feature(
         "gradient in forward",
@@ -1231,7 +1234,7 @@ class WithScope(nn.Module):
     Feature("list result", kind="setting"),
     Feature("forward that calls methods", kind="setting"),
     Feature("everything in a submodule", kind="setting"),
-    Feature("training mode", kind="setting"),
+    Feature("training mode", kind="setting", masks=("beside",)),  # with dropout
 ]
 
 # Eager runs PyTorch's own autocast pass in what is compiled already. It keeps no casts of weights,
@@ -1546,6 +1549,7 @@ ALL = (
     + COMPILED
     + WRITES
     + STATEMENTS
+    + COMPANY
 )
 FEATURES = {feature.name: feature for feature in ALL}
 assert len(FEATURES) == len(ALL)

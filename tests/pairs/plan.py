@@ -64,8 +64,11 @@ def _primes() -> Iterator[int]:
     return (n for n in itertools.count(2) if all(n % d for d in range(2, n)))
 
 
-SCRIPTING = ("script", "script with autocast=", "install", "explain")
-TRACING = ("trace", "trace, exact")
+SCRIPTING = (
+    "script", "script with autocast=", "install", "explain", "installed parts",
+    "script, after PyTorch", "script of PyTorch's", "trace of PyTorch's, in a scope",
+)  # fmt: skip
+TRACING = ("trace", "trace in a scope", "trace, exact")
 FROZEN = tuple(name for name, how in MAKES.items() if how.frozen and not how.traces)
 CLASSES: tuple[tuple[str, ...], ...] = (
     (*SCRIPTING, "as it is", "deepcopy", "pickle", "saved", "inside another",

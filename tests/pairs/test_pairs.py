@@ -18,7 +18,7 @@ from torch import nn
 
 import jit_amp
 
-from . import plan
+from . import campaign, plan
 from .campaign import Campaign, Found, Log, Worker, reduced, same, to_line, write
 from .check import check, loaded, outcome, pytorchs, without_scopes
 from .compose import Composed, compose
@@ -280,9 +280,24 @@ def test_a_campaign_goes_on_where_it_ended(tmp_path: Path) -> None:
     again.run(iter([item]))
     assert again.tally.found == [found] and again.tally.verdicts == {"differs": 1}
     assert len(path.read_text().splitlines()) == 2  # it did not run again
-    path.write_text(path.read_text().replace('["', '["other ', 1))
-    with pytest.raises(ValueError, match="is of another commit"):
+    path.write_text(path.read_text().replace('"', '"other ', 1))
+    with pytest.raises(ValueError, match="is of other code"):
         Log(path, resume=True)
+
+
+def test_code_is_what_the_sources_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a folder that is no repository, and without what a build makes there."""
+    monkeypatch.setattr(campaign, "ROOT", tmp_path)
+    (tmp_path / "jit_amp").mkdir()
+    source = tmp_path / "jit_amp" / "source.py"
+    source.write_text("x = 1\n")
+    before = campaign.code_hash("jit_amp")
+    (tmp_path / "jit_amp" / "_C.so").write_bytes(b"built")
+    assert campaign.code_hash("jit_amp") == before
+    source.write_text("x = 2\n")
+    assert campaign.code_hash("jit_amp") != before
+    source.rename(source.with_name("other.py"))
+    assert campaign.code_hash("jit_amp") != before
 
 
 def test_a_refusal_is_right_only_where_a_feature_says_so() -> None:

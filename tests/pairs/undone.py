@@ -591,19 +591,21 @@ def shown(fault: Fault, seed: int, most: int) -> str:
 
 def tried(chosen: list[Fault], seed: int = 0, most: int = 0, strict: bool = False) -> int:
     """Plants each, and prints how it was found; 1 where one was not."""
-    missed = 0
+    missed, is_built = 0, False
     try:
         for number, fault in enumerate(chosen, 1):
             start = time.monotonic()
             with undone(fault):
                 if any(edit.file.startswith("csrc") for edit in fault.edits):
+                    is_built = True
                     build(strict)
                 line = shown(fault, seed, most)
             missed += line == "not found"
             took = time.monotonic() - start
             print(f"[{number}/{len(chosen)}] {fault.name}: {line} ({took:.0f} s)", flush=True)
     finally:
-        build(strict)
+        if is_built:
+            build(strict)
     return 1 if missed else 0
 
 

@@ -1,4 +1,5 @@
-"""lightning: modules with LightningModule.to_torchscript(), and a training step, traced."""
+"""lightning: modules with LightningModule.to_torchscript(), a training step, traced, and what the
+precisions of Fabric and of the Trainer put around a module."""
 
 from __future__ import annotations
 
@@ -11,8 +12,10 @@ from typing import Any
 import lightning
 import torch
 from catalog import Calls, Model
+from lightning.fabric import Fabric
+from lightning.pytorch.plugins.precision import MixedPrecision
 from torch import Tensor, nn
-from ways import Args, ToTorchScript, Trace
+from ways import Args, Prepared, ToTorchScript, Trace
 
 
 class _Autoencoder(lightning.LightningModule):
@@ -112,6 +115,12 @@ class _Step(nn.Module):
         return self.module.training_step(batch, 0)
 
 
+def _set_up(build: Callable[[], nn.Module]) -> Any:
+    """What Fabric makes of a module: one that holds it, and enters the precision's context."""
+    fabric = Fabric(accelerator="cpu", devices=1, precision="bf16-mixed")
+    return fabric.setup_module(build())
+
+
 def _images(count: int) -> Args:
     return (torch.rand(count, 28 * 28),)
 
@@ -144,3 +153,17 @@ def models() -> Iterator[Model]:
             )  # fmt: skip
     calls = Calls(_images(3), (_images(4),))
     yield Model("lightning", "training step", "lightning", _Step, lambda _: [calls], Trace())
+    precision = MixedPrecision("bf16-mixed", "cpu").autocast_context_manager
+    for name in ("classifier", "recurrent"):
+        build, args = _MODULES[name]
+        calls = Calls(args(3), (args(1), args(4)))
+        for door in ("script", "install", "trace"):
+            yield Model(
+                "lightning", f"{name} of Fabric, {door}", "prepared",
+                lambda build=build: _set_up(build),
+                lambda _, calls=calls: [calls], Prepared(door, lambda model: model.module),
+            )  # fmt: skip
+        yield Model(
+            "lightning", f"{name} in the Trainer's precision", "prepared", build,
+            lambda _, calls=calls: [calls], Prepared("script", around=precision),
+        )  # fmt: skip
