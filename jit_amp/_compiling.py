@@ -532,7 +532,15 @@ def _get_jit_def(
         _refuse_decorator(fn, "a decorator that enters autocast")
     _unwrap(compilation, fn)
     compilation.look_at(fn)
-    return original(fn, *args, **kwargs)
+    try:
+        return original(fn, *args, **kwargs)
+    except frontend.NotSupportedError as error:
+        owner = getattr(fn, "__self__", compilation.owner)
+        if "variable number of arguments" in str(error) and _reaching.reaches_autocast(
+            fn, (), owner
+        ):
+            _refuse_wrapper(fn, owner)
+        raise
 
 
 def _unwrap(compilation: _Compilation, func: Any) -> tuple[Any, list[Around]]:
@@ -548,17 +556,20 @@ def refuse_calls_of_its_own(module: torch.nn.Module) -> None:
     """Refuses a module whose call, in Python, may enter autocast before it comes to `forward`."""
     cls = type(module)
     for name in ("__call__", "_call_impl"):
-        own = vars(module).get(name) if name == "_call_impl" else None
-        call = inspect.getattr_static(cls, name) if own is None else own
-        call = getattr(call, "__func__", call)
-        code = getattr(call, "__code__", None)
+        call = inspect.getattr_static(cls, name)
+        if name in vars(module) and name != "__call__":  # which Python asks of the class alone
+            call = vars(module)[name]
+        inner, scopes, _ = _decorated.look_through(call)
+        inner = getattr(inner, "__func__", inner)
+        code = getattr(inspect.unwrap(inner), "__code__", None)
         if code is None or code.co_filename.startswith((_evaluation.PYTORCHS, _OURS)):
             continue
-        forward = _decorated.look_through(getattr(module, "forward", None))
-        besides = [call, module, forward.function, getattr(forward.function, "__func__", None)]
-        if _reaching.reaches_autocast(call, besides[2:], module):
+        forward, *_ = _decorated.look_through(getattr(module, "forward", None))
+        besides = [forward, getattr(forward, "__func__", None)]
+        is_scope = not all(map(_decorated.is_of_gradients, scopes)) or lost_layer(call, module)
+        if is_scope or _reaching.reaches_autocast(inner, besides, module):
             what = f"a `{name}` that enters autocast"
-        elif _reaching.enters_something_unknown(call, module):
+        elif _reaching.enters_something_unknown(inner, module):
             what = f"a `{name}` with a `with` of something that may be an autocast"
         else:
             continue
@@ -585,6 +596,17 @@ def lost_layer(func: Any, owner: Any) -> str:
 def _refuse_decorator(fn: Any, what: str) -> NoReturn:
     name = getattr(inspect.unwrap(fn), "__qualname__", str(fn))
     _C.refuse(118, [name, what, ""], _places.of_function(fn))
+
+
+def _refuse_wrapper(fn: Any, owner: Any) -> NoReturn:
+    """Refuses a module that stands around another one, as a trainer's does, by the line of that."""
+    what, advice = (
+        "`*args`, and enters autocast",
+        "the module that it calls, scripted by itself, with ",
+    )
+    parts = list(owner.children()) if isinstance(owner, torch.nn.Module) else []
+    place = _places.of_function(parts[0].forward) if len(parts) == 1 else ""
+    _C.refuse(118, [fn.__qualname__, what, advice], place or _places.of_function(fn))
 
 
 def _parse_def(compilation: _Compilation, original: Callable[..., Any], fn: Any) -> Any:

@@ -80,7 +80,7 @@ def look_through(func: Any) -> Unwrapped:
     scopes: list[Around] = []
     others: list[tuple[Any, int, int]] = []  # and where they stand, in `scopes` and in `passed`
     bound_to = getattr(func, "__self__", None)
-    plain = func.__func__ if hasattr(func, "__func__") else func
+    plain = _unbound(func)
     passed = [func, plain]
     while (layer := _layer(plain)) is not None:
         plain, own = layer
@@ -90,15 +90,36 @@ def look_through(func: Any) -> Unwrapped:
             scopes += own
         bound_to = getattr(plain, "__self__", bound_to)
         passed.append(plain)
-        plain = getattr(plain, "__func__", plain)
+        plain = _unbound(plain)
         passed.append(plain)
-    if scopes and bound_to is not None and not hasattr(plain, "__self__"):
-        plain = types.MethodType(plain, bound_to)
     layers = [
-        Layer(function, passed[place:], any(not is_of_gradients(s) for s in scopes[number:]))
+        Layer(function, passed[place:], not all(map(is_of_gradients, scopes[number:])))
         for function, number, place in others
     ]
+    scopes = _effective(scopes)
+    if scopes and bound_to is not None and not hasattr(plain, "__self__"):
+        plain = types.MethodType(plain, bound_to)
     return Unwrapped(plain if scopes else func, scopes, layers)
+
+
+def _effective(scopes: list[Around]) -> list[Around]:
+    """Without those for gradients that have no effect: inside of ``torch.inference_mode()`` nothing
+    but ``torch.inference_mode(False)`` has them recorded."""
+    effective, infers = [], False
+    for scope in scopes:
+        _, _, records, infers_itself = scope
+        if is_of_gradients(scope):
+            infers = infers if infers_itself is None else infers_itself
+            if infers and records:
+                continue
+        effective.append(scope)
+    return effective
+
+
+def _unbound(func: Any) -> Any:
+    """The function of a method; not that of a proxy, which says that it is a method."""
+    is_bound = type(func) in (types.MethodType, staticmethod, classmethod)
+    return func.__func__ if is_bound else func
 
 
 def is_of_gradients(scope: Around) -> bool:
@@ -156,8 +177,12 @@ def _gradient_mode_layer(func: types.FunctionType) -> tuple[Any, list[Around]] |
     cells = _cells(func)
     if set(cells) != {"ctx_factory", "func"}:
         return None
-    mode = gradient_mode(getattr(cells["ctx_factory"], "__self__", None))
-    return None if mode is None else (cells["func"], [(_GRADIENTS, None, mode, None)])
+    manager = getattr(cells["ctx_factory"], "__self__", None)
+    mode = gradient_mode(manager)
+    if mode is None:
+        return None
+    infers = not mode if type(manager) is torch.inference_mode else None
+    return cells["func"], [(_GRADIENTS, None, mode, infers)]
 
 
 def _custom_fwd_layer(func: types.FunctionType) -> tuple[Any, list[Around]] | None:
@@ -178,13 +203,16 @@ def _template(function: Any) -> tuple[types.CodeType, types.CodeType]:
     return all_arguments.__code__, all_behind_the_first.__code__
 
 
-_PASSING_ON = {(code.co_code, code.co_flags, code.co_argcount) for code in _template(None)}
+def _instructions(code: types.CodeType) -> tuple[bytes, int, int]:
+    return code.co_code, code.co_argcount, code.co_flags & 0xFF  # without those of __future__
+
+
+_PASSING_ON = set(map(_instructions, _template(None)))
 
 
 def _passing_layer(func: types.FunctionType) -> tuple[Any, list[Around]] | None:
     """A function that does nothing but hand on to another one what it is given."""
-    code = func.__code__
-    if (code.co_code, code.co_flags, code.co_argcount) not in _PASSING_ON:
+    if _instructions(func.__code__) not in _PASSING_ON:
         return None
     [below] = _cells(func).values()
     is_function = isinstance(below, (types.FunctionType, types.MethodType))

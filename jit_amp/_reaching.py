@@ -57,6 +57,7 @@ class _Search:
         self.besides = {id(each) for each in besides}
         self.owners = [] if owner is None else [owner]  # what any function may be given
         self.seen: set[tuple[int, int]] = set()
+        self.of_classes: dict[tuple[type, str], Any] = {}  # their attributes
         self.kept: list[Any] = []  # what is seen, so that no id is used twice
 
     def reaches(self, value: Any, receiver: Any = None) -> bool:
@@ -69,7 +70,8 @@ class _Search:
         if type(value) is types.MethodType:
             owner = value.__self__
             return self.reaches(value.__func__, owner) or self.reaches(owner)
-        value = getattr(value, "__func__", value)
+        if isinstance(value, (staticmethod, classmethod)):
+            value = value.__func__
         if type(value) is types.FunctionType:
             return self._function(value, receiver)
         return self._object(value)
@@ -106,7 +108,7 @@ class _Search:
         if value in _OF_AUTOCAST:
             return True
         is_pytorchs = value.__code__.co_filename.startswith(PYTORCHS) or _is_pytorchs(value)
-        closed = [cell.cell_contents for cell in value.__closure__ or () if _is_full(cell)]
+        closed = _closed_over(value)
         if is_pytorchs and not closed:
             return False
         defaults = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
@@ -129,21 +131,44 @@ class _Search:
             if id(each) in seen or id(each) in self.besides:
                 continue
             seen.add(id(each))
-            for name in names:
-                member = _member(each, name)
+            self.kept.append(each)
+            wanted = set(names)
+            while wanted:
+                member, is_property = self._member(each, wanted.pop())
                 if member is None or id(member) in self.besides:
                     continue
                 if self.reaches(member, each):
                     return True
                 if _has_attributes(member):
                     ahead.append(member)
+                if is_property:  # what it gives has a name in it
+                    further = set(_names(member.__code__)) - names
+                    names |= further
+                    wanted |= further
         return False
+
+    def _member(self, value: Any, name: str) -> tuple[Any, bool]:
+        """An attribute, as far as it can be had without running code: of a property its getter,
+        and whether it is one."""
+        found = _own_member(value, name)
+        if found is None:
+            key = type(value), name
+            if key not in self.of_classes:
+                self.of_classes[key] = inspect.getattr_static(type(value), name, None)
+            found = self.of_classes[key]
+        if isinstance(found, property):
+            return found.fget, isinstance(found.fget, types.FunctionType)
+        if isinstance(found, functools.cached_property):
+            return found.func, True
+        if isinstance(found, types.MemberDescriptorType):  # a slot
+            return getattr(value, name, None), False
+        return getattr(found, "__func__", found), False
 
 
 def functions_named(function: Any) -> Iterator[Any]:
     """The functions that a function's names stand for, but for those of PyTorch."""
     code = function.__code__
-    closed = [cell.cell_contents for cell in function.__closure__ or () if _is_full(cell)]
+    closed = _closed_over(function)
     for value in (*_named(code, function.__globals__, {*_names(code)}), *closed):
         if isinstance(value, (types.FunctionType, types.MethodType)):
             inner = inspect.unwrap(getattr(value, "__func__", value))
@@ -191,20 +216,27 @@ def _has_attributes(value: Any) -> bool:
     return isinstance(value, nn.Module) or not _is_pytorchs(type(value))
 
 
-def _member(value: Any, name: str) -> Any:
-    """An attribute, as far as it can be had without running code: of a property, its getter."""
-    if isinstance(value, nn.Module) and "_modules" in vars(value):
+def _own_member(value: Any, name: str) -> Any:
+    """An attribute that an object has itself, a module's parts among them."""
+    own = getattr(value, "__dict__", None)
+    if not isinstance(own, dict):
+        return None
+    if name not in own and isinstance(value, nn.Module):
         for part in ("_modules", "_parameters", "_buffers"):
-            if name in vars(value)[part]:
-                return vars(value)[part][name]
-    member = inspect.getattr_static(value, name, None)
-    if isinstance(member, property):
-        return member.fget
-    if isinstance(member, functools.cached_property):
-        return member.func
-    if isinstance(member, types.MemberDescriptorType):  # a slot
-        return getattr(value, name, None)
-    return getattr(member, "__func__", member)
+            if name in own.get(part, ()):
+                return own[part][name]
+    return own.get(name)
+
+
+def _has(value: Any, name: str) -> bool:
+    of_class = inspect.getattr_static(type(value), name, None)
+    return of_class is not None or _own_member(value, name) is not None
+
+
+def _closed_over(function: types.FunctionType) -> list[Any]:
+    """What a function closes over, but for the class that `super()` needs."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return [cell.cell_contents for name, cell in cells if name != "__class__" and _is_full(cell)]
 
 
 def _is_full(cell: Any) -> bool:
@@ -335,7 +367,7 @@ class _Entered:
             return all(self._is_known(each, seen) for each in expr.values)
         if isinstance(expr, ast.Attribute):
             is_own = self.first and _is_name_of(expr.value, self.first)
-            if is_own and _member(self.owner, expr.attr) is None:
+            if is_own and not _has(self.owner, expr.attr):
                 return False
             return self._is_known(expr.value, seen)
         if isinstance(expr, ast.Name):
