@@ -302,7 +302,7 @@ class _Compilation(_recursive.ConcreteTypeStore):
         members = self.of_classes[cls] | _decorated_members([vars(module)])
         compiled = self.methods(module).keys() if any(members.values()) else ()
         for name, scopes in members.items():
-            if name in compiled or not _only_switch_gradients(scopes):
+            if scopes and (name in compiled or not _only_switch_gradients(scopes)):
                 yield f"{name}: {scopes}"
 
     def _has_the_parts(self, known: Any, nn_module: torch.nn.Module) -> bool:
