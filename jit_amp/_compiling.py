@@ -183,7 +183,7 @@ class _Compilation(_recursive.ConcreteTypeStore):
         self.parts: list[_Parts] = [{}]  # of what is being compiled
         self.refusals: dict[str, tuple[int, list[str], str]] = {}
         self.asked: set[str] = set()  # names that modules ask of one another
-        self.naming: dict[Any, bool] = {}  # functions, and whether they name what is wrapped
+        self.naming: dict[Any, Any] = {}  # to functions, what is wrapped of all that they name
         self.wrapped: set[Any] = set()  # the types of modules that do
 
     def get_or_create_concrete_type(self, nn_module: torch.nn.Module) -> Any:
@@ -319,24 +319,28 @@ class _Compilation(_recursive.ConcreteTypeStore):
     def _names_what_is_wrapped(self, module: torch.nn.Module) -> bool:
         """Whether something stands around what is compiled of a module, or around what that names:
         PyTorch's own types of the class may be without it."""
-        functions = [_method(module, name) for name in self.methods(module)]
-        return any(map(self.names_what_is_wrapped, filter(None, functions)))
+        names = self.methods(module)
+        if any(lost_layer(_member(module, name), module) for name in names):
+            return True
+        functions = filter(None, (_method(module, name) for name in names))
+        return any(self.wrapped_function(each) is not None for each in functions)
 
-    def names_what_is_wrapped(self, function: Any) -> bool:
-        """Whether a function names one around which something stands that TorchScript forgets and
-        jit_amp does not, or names one that does."""
+    def wrapped_function(self, function: Any) -> Any:
+        """A function around which something stands that plain TorchScript forgets, of those that a
+        function names, and that these name; None where there is none."""
         function = getattr(function, "__func__", function)
         if function not in self.naming:
-            self.naming[function] = False  # where they call one another
-            self.naming[function] = any(map(self._is_wrapped, _reaching.functions_named(function)))
+            self.naming[function] = None  # where they call one another
+            found = map(self._itself_or_named, _reaching.functions_named(function))
+            self.naming[function] = next(filter(None, found), None)
         return self.naming[function]
 
-    def _is_wrapped(self, function: Any) -> bool:
+    def _itself_or_named(self, function: Any) -> Any:
         inner, scopes, layers = _decorated.look_through(function)
         if scopes or (layers and lost_layer(function, None)):
-            return True
+            return function
         inner = inspect.unwrap(getattr(inner, "__func__", inner))
-        return type(inner) is types.FunctionType and self.names_what_is_wrapped(inner)
+        return self.wrapped_function(inner) if type(inner) is types.FunctionType else None
 
     def _known(self, cls: type, is_wrapped: bool) -> Iterator[Any]:
         for known in () if is_wrapped else self.pytorchs.type_store.get(cls, ()):
@@ -490,7 +494,7 @@ def _as_function(compilation: _Compilation, function: Any) -> Iterator[bool]:
     signature = own.signature if own is not None else ""
     known = _parts_of_functions.get(function)
     is_as_before = not signature if known is None else compilation.is_as_before(known)
-    is_wrapped = compilation.names_what_is_wrapped(function)
+    is_wrapped = compilation.wrapped_function(function) is not None
     name = _state._jit_caching_layer.get(function)
     if is_wrapped and _with_wrapped.get(function) != name:  # PyTorch has compiled it
         is_as_before = False
@@ -808,6 +812,9 @@ def _compile_class_of_none(
         for each, value in vars(cls).items()
         if inspect.isroutine(getattr(value, "__func__", value))
     }
+    known = _state._get_script_class(cls)
+    if known is not None and _wrapped_classes.get(cls) is not known:
+        _refuse_as_compiled(compilation, cls, methods)
     decorated = {each: value for each, value in methods.items() if _decorated.unwrap(value)[1]}
     with _expecting(compilation, [*decorated.values(), *_accessors(cls)]):
         made = original(cls, _resolving(rcb, [*decorated.values(), *_accessors(cls)]), name)
@@ -820,6 +827,23 @@ def _compile_class_of_none(
             for kind, accessor in zip(("getter", "setter"), _of_property(value), strict=False):
                 _wrap(made, f"__{each}_{kind}", _decorated.unwrap(accessor)[1])
     return made
+
+
+def _refuse_as_compiled(compilation: _Compilation, cls: type, methods: Mapping[str, Any]) -> None:
+    """Refuses a class that PyTorch has compiled before, without what stands around its methods and
+    around what these call: there is one TorchScript class of it in a process."""
+    for value in methods.values():
+        if torch._jit_internal.is_ignored_fn(value):  # type: ignore[no-untyped-call]
+            continue
+        _unwrap(compilation, value)
+        function = getattr(_decorated.unwrap(value)[0], "__func__", _decorated.unwrap(value)[0])
+        if type(function) is types.FunctionType:
+            wrapped = compilation.wrapped_function(function)
+            if wrapped is not None:
+                compiled_before = (
+                    f"which `{cls.__qualname__}` calls: PyTorch has compiled that before"
+                )
+                _refuse_decorator(wrapped, f"a decorator, {compiled_before}")
 
 
 _HOOKS: list[tuple[Any, str, Callable[..., Any]]] = [
@@ -928,12 +952,15 @@ def _asked_of_others(cls: type) -> frozenset[str]:
     return frozenset(names)
 
 
+def _member(module: torch.nn.Module, name: str) -> Any:
+    """What a module has by a name, or the getter of a property."""
+    member = vars(module).get(name, inspect.getattr_static(type(module), name, None))
+    return member.fget if isinstance(member, property) else member
+
+
 def _method(module: torch.nn.Module, name: str) -> Any:
     """A Python method of a module, or the getter of a property, below its decorators."""
-    member = vars(module).get(name, inspect.getattr_static(type(module), name, None))
-    if isinstance(member, property):
-        member = member.fget
-    inner = _decorated.unwrap(member)[0]
+    inner = _decorated.unwrap(_member(module, name))[0]
     inner = getattr(inner, "__func__", inner)
     if not isinstance(inner, types.FunctionType) or isinstance(
         vars(type(module)).get(name), staticmethod
