@@ -331,16 +331,31 @@ class _Compilation(_recursive.ConcreteTypeStore):
         function = getattr(function, "__func__", function)
         if function not in self.naming:
             self.naming[function] = None  # where they call one another
-            found = map(self._itself_or_named, _reaching.functions_named(function))
+            found = map(self._itself_or_named, _reaching.code_named(function))
             self.naming[function] = next(filter(None, found), None)
         return self.naming[function]
 
     def _itself_or_named(self, function: Any) -> Any:
+        if isinstance(function, type):
+            return self.refuse_if_compiled(function)
         inner, scopes, layers = _decorated.look_through(function)
         if scopes or (layers and lost_layer(function, None)):
             return function
         inner = inspect.unwrap(getattr(inner, "__func__", inner))
         return self.wrapped_function(inner) if type(inner) is types.FunctionType else None
+
+    def refuse_if_compiled(self, cls: type) -> None:
+        """Refuses a TorchScript class that PyTorch has compiled before, without what is wrapped:
+        there is one of it in a process."""
+        known = _state._get_script_class(cls)
+        if known is None or _wrapped_classes.get(cls) is known:
+            return
+        methods = [each for each in vars(cls).values() if isinstance(each, types.FunctionType)]
+        if wrapped := next(filter(None, map(self._itself_or_named, methods)), None):
+            what = (
+                f"a decorator, and PyTorch has compiled `{cls.__qualname__}` before, which has it"
+            )
+            _refuse_decorator(wrapped, what)
 
     def _known(self, cls: type, is_wrapped: bool) -> Iterator[Any]:
         for known in () if is_wrapped else self.pytorchs.type_store.get(cls, ()):
@@ -812,9 +827,7 @@ def _compile_class_of_none(
         for each, value in vars(cls).items()
         if inspect.isroutine(getattr(value, "__func__", value))
     }
-    known = _state._get_script_class(cls)
-    if known is not None and _wrapped_classes.get(cls) is not known:
-        _refuse_as_compiled(compilation, cls, methods)
+    compilation.refuse_if_compiled(cls)
     decorated = {each: value for each, value in methods.items() if _decorated.unwrap(value)[1]}
     with _expecting(compilation, [*decorated.values(), *_accessors(cls)]):
         made = original(cls, _resolving(rcb, [*decorated.values(), *_accessors(cls)]), name)
@@ -827,23 +840,6 @@ def _compile_class_of_none(
             for kind, accessor in zip(("getter", "setter"), _of_property(value), strict=False):
                 _wrap(made, f"__{each}_{kind}", _decorated.unwrap(accessor)[1])
     return made
-
-
-def _refuse_as_compiled(compilation: _Compilation, cls: type, methods: Mapping[str, Any]) -> None:
-    """Refuses a class that PyTorch has compiled before, without what stands around its methods and
-    around what these call: there is one TorchScript class of it in a process."""
-    for value in methods.values():
-        if torch._jit_internal.is_ignored_fn(value):  # type: ignore[no-untyped-call]
-            continue
-        _unwrap(compilation, value)
-        function = getattr(_decorated.unwrap(value)[0], "__func__", _decorated.unwrap(value)[0])
-        if type(function) is types.FunctionType:
-            wrapped = compilation.wrapped_function(function)
-            if wrapped is not None:
-                compiled_before = (
-                    f"which `{cls.__qualname__}` calls: PyTorch has compiled that before"
-                )
-                _refuse_decorator(wrapped, f"a decorator, {compiled_before}")
 
 
 _HOOKS: list[tuple[Any, str, Callable[..., Any]]] = [

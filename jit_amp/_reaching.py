@@ -165,12 +165,14 @@ class _Search:
         return getattr(found, "__func__", found), False
 
 
-def functions_named(function: Any) -> Iterator[Any]:
-    """The functions that a function's names stand for, but for those of PyTorch."""
+def code_named(function: Any) -> Iterator[Any]:
+    """The functions and classes that a function's names stand for, but for those of PyTorch."""
     code = function.__code__
-    closed = _closed_over(function)
-    for value in (*_named(code, function.__globals__, {*_names(code)}), *closed):
-        if isinstance(value, (types.FunctionType, types.MethodType)):
+    named = _named(code, function.__globals__, {*_names(code)})
+    for value in (*named, *_closed_over(function)):
+        if isinstance(value, type) and not _is_pytorchs(value):
+            yield value
+        elif isinstance(value, (types.FunctionType, types.MethodType)):
             inner = inspect.unwrap(getattr(value, "__func__", value))
             if not getattr(inner, "__code__", code).co_filename.startswith(PYTORCHS):
                 yield value
