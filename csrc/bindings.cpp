@@ -20,6 +20,8 @@
 #include "core/places.h"
 #include "passes/freeze/own_constants.h"
 #include "passes/freeze/write_queries.h"
+#include "passes/quirks/annotate_elements.h"
+#include "passes/quirks/keep_results.h"
 #include "passes/quirks/round_products.h"
 #include "passes/quirks/write_numbers.h"
 #include "passes/server/pack_weights.h"
@@ -352,6 +354,9 @@ void bind_freezing(py::module_& m) {
       if (!optimize_numerics) {
         jit_amp::round_products(*function->graph());
       }
+      auto graph = function->graph();
+      jit_amp::keep_results(graph);
+      jit_amp::annotate_elements(*graph);
     }
   });
   m.def("check_examples", [](const Module& module, const std::vector<py::tuple>& examples) {
