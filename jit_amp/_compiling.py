@@ -347,7 +347,7 @@ class _Compilation(_recursive.ConcreteTypeStore):
     def refuse_if_compiled(self, cls: type) -> None:
         """Refuses a TorchScript class that PyTorch has compiled before, without what is wrapped:
         there is one of it in a process."""
-        known = _state._get_script_class(cls)
+        known = _state._get_script_class(cls)  # type: ignore[no-untyped-call]
         if known is None or _wrapped_classes.get(cls) is known:
             return
         methods = [each for each in vars(cls).values() if isinstance(each, types.FunctionType)]
