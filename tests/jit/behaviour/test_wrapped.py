@@ -95,7 +95,7 @@ def test_a_prepared_module_is_as_eager(module: nn.Module, door: str) -> None:
             assert_same(made(X), module(X), f"{door}, call {call + 1}")
 
 
-@pytest.mark.parametrize("module", [prepared(Net()), prepared_bound(Net()), prepared(Many())])
+@pytest.mark.parametrize("module", [prepared(Net()), prepared(Many())], ids=["one", "many"])
 def test_a_prepared_module_is_as_eager_around_each_autocast(module: nn.Module) -> None:
     assert_parity(module, (X,))
 
