@@ -321,7 +321,7 @@ class _Compilation(_recursive.ConcreteTypeStore):
     def refuse_if_compiled(self, cls: type) -> None:
         """Refuses a TorchScript class that PyTorch has compiled before, without what is wrapped:
         there is one of it in a process."""
-        known = _state._get_script_class(cls)
+        known = _state._get_script_class(cls)  # type: ignore[no-untyped-call]
         if known is None or _wrapped_classes.get(cls) is known:
             return
         methods = [each for each in vars(cls).values() if isinstance(each, types.FunctionType)]
@@ -637,9 +637,20 @@ def _make_stub(
     compilation: _Compilation, original: Callable[..., Any], func: Any, name: str
 ) -> Any:
     inner, scopes = _unwrap(compilation, func)
+    _refuse_other_module(compilation.owner, func, inner, name)
     stub = _Stub(*original(inner, name))
     stub.scopes = scopes
     return stub
+
+
+def _refuse_other_module(owner: Any, func: Any, inner: Any, name: str) -> None:
+    """Refuses what stands around a method of another module, as in a copy of a module whose own
+    `forward` was wrapped: eager runs that with the other module's weights."""
+    if inner is func or owner is None or name not in vars(owner):
+        return
+    bound_to = getattr(inner, "__self__", owner)
+    if bound_to is not owner and isinstance(bound_to, torch.nn.Module):
+        _refuse_decorator(func, "a decorator around the method of another module")
 
 
 def _make_overloads(

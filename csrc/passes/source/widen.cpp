@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/error.h"
 #include "core/graphs.h"
 #include "passes/source/cast_tensors.h"
 #include "passes/source/wrap.h"
@@ -18,6 +19,16 @@ using namespace torch::jit;
 Value* widened(Value* value) {
   const DTypeCast cast{DTypes::only(c10::kHalf) | DTypes::only(c10::kBFloat16), c10::kFloat};
   return cast_tensors(value, {}, [&](const Fact&) { return std::optional(cast); }, "cast");
+}
+
+// Whether what is in a value of the type is known only when it runs.
+bool is_of_any_type(const c10::TypePtr& type) {
+  if (type->kind() == c10::TypeKind::AnyType || type->kind() == c10::TypeKind::UnionType) {
+    return may_hold_tensors(type);
+  }
+  const auto inside = type->containedTypes();
+  return type->kind() != c10::TypeKind::ClassType &&
+         std::any_of(inside.begin(), inside.end(), is_of_any_type);
 }
 
 bool is_in(const Node* node, const std::vector<Lines>& lines) {
@@ -77,7 +88,15 @@ void widen_inputs(Graph& graph) {
 void widen_results(Graph& graph) {
   const WithInsertPoint here(graph.return_node());
   for (size_t i = 0; i < graph.outputs().size(); ++i) {
-    if (Value* wide = widened(graph.outputs()[i])) {
+    Value* const result = graph.outputs()[i];
+    if (is_of_any_type(result->type())) {
+      throw diagnostic(Diagnostic::lost_decorator, result->node(),
+                       {"forward",
+                        "a cast of its results around it, and one is of type " +
+                            result->type()->annotation_str(),
+                        "results of known types; or "});
+    }
+    if (Value* wide = widened(result)) {
       graph.return_node()->replaceInput(i, wide);
     }
   }

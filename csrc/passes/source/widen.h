@@ -19,7 +19,8 @@ namespace jit_amp {
 // Casts the inputs of the graph.
 void widen_inputs(torch::jit::Graph& graph);
 
-// Casts its results, behind everything else.
+// Casts its results, behind everything else; those in objects stay. Throws AutocastError: a result
+// whose type is known only when it runs.
 void widen_results(torch::jit::Graph& graph);
 
 // Puts a disabled scope around each operator and call in the block that the lines have, and casts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import types
 from typing import Any, NamedTuple
@@ -94,7 +95,7 @@ def test_a_prepared_module_is_as_eager(module: nn.Module, door: str) -> None:
             assert_same(made(X), module(X), f"{door}, call {call + 1}")
 
 
-@pytest.mark.parametrize("module", [prepared(Net()), prepared_bound(Net()), prepared(Many())])
+@pytest.mark.parametrize("module", [prepared(Net()), prepared(Many())], ids=["one", "many"])
 def test_a_prepared_module_is_as_eager_around_each_autocast(module: nn.Module) -> None:
     assert_parity(module, (X,))
 
@@ -113,6 +114,24 @@ def test_a_prepared_module_and_its_original_are_of_two_types() -> None:
 def test_what_casts_results_and_is_not_known_is_refused() -> None:
     with pytest.raises(jit_amp.AutocastError, match=r"`Net.forward` has a decorator.*JA118"):
         jit_amp.script(prepared(Net(), wrappers.InFloat32))
+
+
+class GivesAny(Net):
+    def forward(self, x: Tensor) -> Any:
+        return self.first(x)
+
+
+def test_a_cast_of_results_of_any_type_is_refused() -> None:
+    with pytest.raises(jit_amp.AutocastError, match=r"a cast of its results.*type Any.*JA118"):
+        jit_amp.script(prepared(GivesAny()))
+
+
+def test_a_copy_that_still_calls_its_original_is_refused() -> None:
+    net = prepared_bound(Net())
+    copied = copy.deepcopy(net)  # in eager it computes with the weights of `net`
+    assert_same(jit_amp.script(net)(X), net(X), "the original")
+    with pytest.raises(jit_amp.AutocastError, match=r"the method of another module.*JA118"):
+        jit_amp.script(copied)
 
 
 def decorated_by(decorator: Any) -> nn.Module:
@@ -319,6 +338,25 @@ def test_a_module_of_a_class_that_pytorch_has_compiled_is_refused(cls: type[nn.M
     for _ in range(2):
         with pytest.raises(jit_amp.AutocastError, match="JA118"):
             jit_amp.script(cls())
+
+
+class Holder:
+    def __init__(self, x: Tensor):
+        self.x = x
+
+    def product(self, y: Tensor):
+        return calls_in_float32(self.x @ y)
+
+
+def uses_a_class(x: Tensor):
+    return Holder(x).product(x)
+
+
+def test_a_class_that_pytorch_has_compiled_is_refused() -> None:
+    torch.jit.script(uses_a_class)
+    for _ in range(2):
+        with pytest.raises(jit_amp.AutocastError, match=r"`in_float32` has a.*JA118"):
+            jit_amp.script(uses_a_class)
 
 
 def test_a_gradient_mode_is_kept_where_pytorch_has_compiled_it_before() -> None:
