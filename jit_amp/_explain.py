@@ -298,6 +298,8 @@ def weights_of(scripted: Any, method: str) -> Iterator[Weight]:
     for node in scripted._c._get_method(method).graph.findAllNodes("prim::Constant"):
         if node.hasAttribute("value") and node.kindOf("value") == "t":
             value = node.t("value")
+            if not value.numel():  # of a check: csrc/passes/freeze/guard_autocast.h
+                continue
             users = tuple(dict.fromkeys(_places_of_users(node)))
             yield Weight(_dtype(value.dtype), tuple(value.shape), value.nbytes, users)
     for child in scripted.children():

@@ -39,8 +39,14 @@ Place place_of(const SourceRange& range, std::string function = "") {
   return place;
 }
 
+// Of a frozen module's checks (insert_check in core/graphs.h), also in what was loaded.
+bool is_of_check(const Node* node) { return place_of(node->sourceRange()).file == "jit_amp"; }
+
 // A node that somebody wrote, and that autocast might do something to.
 bool is_operator(const Node* node) {
+  if (is_of_check(node)) {
+    return false;
+  }
   if (is_call(node)) {
     return true;
   }

@@ -131,13 +131,16 @@ SIZES: dict[str, tuple[Callable[[], nn.Module], list[str], list[int]]] = {
 
 
 def stored(module: Any) -> list[int]:
-    """The sizes of the tensors of a module's file, in bytes."""
+    """The sizes of the tensors of a module's file, in bytes.
+
+    Without that of no elements which its check of the autocast around computes with.
+    """
     file = io.BytesIO()
     torch.jit.save(module, file)
     return [
         entry.file_size
         for entry in zipfile.ZipFile(file).infolist()
-        if entry.filename.split("/")[-2] in ("constants", "data")
+        if entry.filename.split("/")[-2] in ("constants", "data") and entry.file_size
     ]
 
 
