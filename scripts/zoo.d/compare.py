@@ -161,9 +161,11 @@ def compare(
 def _calls(eager: nn.Module, model: Model) -> list[Call]:
     """The example first. The others are those that eager takes."""
 
+    plain = model.way.without_scope(eager)
+
     def call(args: Args) -> Call:
         with torch.set_grad_enabled(model.needs_grad):
-            full = called(eager, args)
+            full = called(plain, args)
             with scope():
                 return Call(args, called(eager, args), full)
 
@@ -378,6 +380,8 @@ class _Comparison:
         return [Call(call.args, call.full, call.full) for call in self.calls]
 
     def _marked(self, misses: list[Miss], pytorchs: Iterator[Miss]) -> list[Miss]:
+        if self.model.way.has_scope:  # the plain model is another one
+            return misses
         shared = {miss.stage for miss in pytorchs}
         return [
             replace(miss, is_pytorchs=miss.stage in shared or miss.cause in self._causes_of_plain())

@@ -31,6 +31,9 @@ class Way:
 
     has_scope = False
 
+    def without_scope(self, model: nn.Module) -> nn.Module:
+        return model
+
     def compile(self, jit: Any, model: nn.Module, example: Args) -> Any:
         raise NotImplementedError
 
@@ -84,9 +87,14 @@ class Prepared(Way):
     ) -> None:
         self.door, self.below, self.around = door, below, around
 
+    def without_scope(self, model: nn.Module) -> nn.Module:
+        return self.below(copy.deepcopy(model))
+
     def compile(self, jit: Any, model: nn.Module, example: Args) -> Any:
-        plain = self.below(copy.deepcopy(model))
-        return jit.trace(plain, example) if self.door == "trace" else jit.script(plain)
+        plain = self.without_scope(model)
+        if self.door == "trace":
+            return jit.trace(plain, example, check_trace=False, strict=False)
+        return jit.script(plain)
 
     def compile_in_scope(self, model: nn.Module, plain: Any, example: Args) -> Any:
         if self.around is not None:
@@ -94,7 +102,9 @@ class Prepared(Way):
         if self.door == "install":
             with jit_amp.install():
                 return torch.jit.script(model)
-        return jit_amp.trace(model, example) if self.door == "trace" else jit_amp.script(model)
+        if self.door == "trace":
+            return jit_amp.trace(model, example, check_trace=False, strict=False)
+        return jit_amp.script(model)
 
 
 class Own(Way):
