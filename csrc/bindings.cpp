@@ -20,6 +20,8 @@
 #include "core/places.h"
 #include "passes/freeze/own_constants.h"
 #include "passes/freeze/write_queries.h"
+#include "passes/quirks/annotate_elements.h"
+#include "passes/quirks/keep_results.h"
 #include "passes/quirks/round_products.h"
 #include "passes/quirks/write_numbers.h"
 #include "passes/server/pack_weights.h"
@@ -33,6 +35,7 @@
 #include "runtime/freeze.h"
 #include "runtime/program.h"
 #include "runtime/record.h"
+#include "runtime/replaced.h"
 #include "runtime/watch.h"
 
 namespace {
@@ -351,6 +354,9 @@ void bind_freezing(py::module_& m) {
       if (!optimize_numerics) {
         jit_amp::round_products(*function->graph());
       }
+      auto graph = function->graph();
+      jit_amp::keep_results(graph);
+      jit_amp::annotate_elements(*graph);
     }
   });
   m.def("check_examples", [](const Module& module, const std::vector<py::tuple>& examples) {
@@ -507,6 +513,32 @@ void bind_explaining(py::module_& m) {
       });
 }
 
+// What stands in place of PyTorch's for a while.
+void bind_replacements(py::module_& m) {
+  using jit_amp::AtExit, jit_amp::Hold, jit_amp::Replaced, jit_amp::Replacements;
+  py::class_<Replaced, std::shared_ptr<Replaced>>(m, "Replaced")
+      .def(py::init<py::object, py::str, py::object>())
+      .def_property_readonly("is_held", &Replaced::is_held)
+      .def_property_readonly("original", &Replaced::original);
+  py::class_<Replacements>(m, "Replacements")
+      .def(py::init<std::vector<std::shared_ptr<Replaced>>>())
+      .def("__enter__", &Replacements::enter)
+      .def("__exit__",
+           [](const Replacements& replacements, const py::args&) { replacements.exit(); });
+  py::class_<Hold>(m, "Hold")
+      .def(py::init<Replacements>())
+      .def("__enter__", &Hold::begin_block)
+      .def("__exit__", [](Hold& hold, const py::args&) { hold.release(); })
+      .def("release", &Hold::release)
+      .def_property_readonly("is_released", &Hold::is_released)
+      .def_property_readonly("is_anothers", &Hold::is_anothers);
+  py::class_<AtExit>(m, "AtExit")
+      .def(py::init<std::vector<py::object>>())
+      .def("__enter__", [](const AtExit&) {})
+      .def("__exit__", [](const AtExit& calls, const py::args&) { calls.exit(); });
+  m.def("forget_other_threads", &Replaced::forget_other_threads);
+}
+
 // jit_amp.policy.
 void bind_policies(py::module_& m) {
   m.def("state_policy",
@@ -581,6 +613,7 @@ PYBIND11_MODULE(_C, m) {
   bind_freezing(m);
   bind_tracing(m);
   bind_explaining(m);
+  bind_replacements(m);
   bind_policies(m);
   bind_tests(m);
 }

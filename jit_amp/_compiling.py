@@ -11,8 +11,8 @@ next time, both are compiled anew.
 It shares the types of modules: one whose methods have scopes is kept in a store of jit_amp's, and
 no module that plain ``torch.jit.script`` makes has it. All others are PyTorch's own, as ever.
 
-PyTorch's functions that see to this are replaced for as long as one thread compiles, by functions
-that are PyTorch's in every other thread. No class and no module is touched.
+PyTorch's functions that see to this run otherwise in that thread alone (`_replacing`). No class and
+no module is touched.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import torch
-from torch.jit import ScriptFunction, ScriptModule, _recursive, _script, _state, frontend
+from torch.jit import ScriptFunction, ScriptModule, _recursive, _script, _state, _trace, frontend
 
 from jit_amp import (
     _C,
@@ -38,6 +38,8 @@ from jit_amp import (
     _lost_writes,
     _pattern,
     _places,
+    _reaching,
+    _replacing,
     _scope_names,
     _scope_syntax,
     _with_items,
@@ -46,12 +48,6 @@ from jit_amp._decorated import Around
 
 lock = threading.RLock()
 _this_thread = threading.local()
-# Traces that threads are making.
-_traces: list[None] = []
-_trace: Any = torch.jit._trace
-_scripting: Any = _script
-_ORIGINAL_MAKE_MODULE = _trace.make_module
-_ORIGINAL_SCRIPT = _scripting._script_impl
 # For each store of PyTorch's, which test suites exchange: the types with scopes, by Python class.
 _own: weakref.WeakKeyDictionary[Any, dict[type, list[Any]]] = weakref.WeakKeyDictionary()
 # Types of PyTorch's that were looked at, and have none.
@@ -59,6 +55,8 @@ _free: set[Any] = set()
 # Each type of ours as PyTorch knows it.
 _apart: dict[Any, Any] = {}
 _wrapped_functions: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+# The functions that name what is wrapped, and PyTorch's names of what they were compiled to here.
+_with_wrapped: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 # The TorchScript classes that have the scopes of their methods' decorators.
 _wrapped_classes: weakref.WeakKeyDictionary[type, Any] = weakref.WeakKeyDictionary()
 # The functions with a `with` that a compiled function or type consists of, each as it was.
@@ -77,12 +75,10 @@ def compiled(obj: Any, frames_up: int = 0, is_wrapped: bool = False) -> Any:
     is the frame whose names a class may use. ``is_wrapped``: there will be a scope around it."""
     if _compilation():  # a hook of the user's compiles something in between
         return _script.script(obj, _frames_up=frames_up + 1)
-    with lock, _replaced(), overloads_kept(obj):
-        compilation = _this_thread.compilation = _Compilation()
-        try:
-            result = _script.script(obj, _frames_up=frames_up + 3)  # with _in_a_compilation's two
-        finally:
-            _this_thread.compilation = None
+    with lock, _HOOKED, overloads_kept(obj):
+        compilation = _Compilation()
+        with _replacing.values(vars(_this_thread), compilation=compilation):
+            result = _script.script(obj, _frames_up=frames_up + 1)
         if isinstance(result, (ScriptFunction, ScriptModule)):
             _lost_writes.refuse(result, compilation.suspects, is_wrapped)
         compilation.keep_types()
@@ -95,58 +91,40 @@ def compiled(obj: Any, frames_up: int = 0, is_wrapped: bool = False) -> Any:
 def of_a_trace() -> Iterator[None]:
     """What PyTorch compiles for a trace that this thread makes inside, exported methods and what is
     under ``torch.jit.script_if_tracing``, is compiled as `compiled` does it."""
-    before = getattr(_this_thread, "is_tracing", False)
-    with lock:  # nobody compiles meanwhile
-        _traces.append(None)
-        if len(_traces) == 1:
-            _trace.make_module = _making_a_module
-            _scripting._script_impl = _scripting_if_tracing
-    _this_thread.is_tracing = True
-    try:
+    with _HOOKED_IN_TRACES, _replacing.values(vars(_this_thread), is_tracing=True):
         yield
-    finally:
-        _this_thread.is_tracing = before
-        with lock:  # nobody compiles meanwhile
-            _traces.pop()
-            if not _traces:
-                _trace.make_module = _ORIGINAL_MAKE_MODULE
-                _scripting._script_impl = _ORIGINAL_SCRIPT
 
 
-def _making_a_module(*args: Any, **kwargs: Any) -> Any:
-    if not getattr(_this_thread, "is_tracing", False) or _compilation():
-        return _ORIGINAL_MAKE_MODULE(*args, **kwargs)
-    with lock, _replaced():
-        _this_thread.compilation = _Compilation()
-        try:
-            return _ORIGINAL_MAKE_MODULE(*args, **kwargs)
-        finally:
-            _this_thread.compilation = None
+def _tracing_outside_a_compilation() -> Any:
+    return True if getattr(_this_thread, "is_tracing", False) and not _compilation() else None
 
 
-def _scripting_if_tracing(obj: Any, *args: Any, **kwargs: Any) -> Any:
-    is_part = getattr(_this_thread, "is_tracing", False) and torch._C._is_tracing()
-    if is_part and not _compilation() and isinstance(obj, types.FunctionType):
+def _making_a_module(_: bool, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    with lock, _HOOKED, _replacing.values(vars(_this_thread), compilation=_Compilation()):
+        return original(*args, **kwargs)
+
+
+def _scripting_if_tracing(
+    _: bool, original: Callable[..., Any], obj: Any, *args: Any, **kwargs: Any
+) -> Any:
+    if torch._C._is_tracing() and isinstance(obj, types.FunctionType):
         return compiled(obj)
-    return _ORIGINAL_SCRIPT(obj, *args, **kwargs)
+    return original(obj, *args, **kwargs)
 
 
-@contextlib.contextmanager
-def overloads_kept(obj: Any) -> Iterator[None]:
+def overloads_kept(obj: Any) -> _C.AtExit:
     """Takes out what PyTorch's compiler leaves in the modules that it compiles
     (torch/jit/_recursive.py, infer_methods_to_compile)."""
     name = "__overloads__"
     is_made = isinstance(obj, torch.nn.Module) and "_modules" in vars(obj)
-    modules = list(obj.modules()) if is_made else []
-    before = [(vars(each), vars(each).get(name)) for each in modules]
-    try:
-        yield
-    finally:
-        for members, overloads in before:
-            if overloads is None:
-                members.pop(name, None)
-            else:
-                members[name] = overloads
+    undo: list[Callable[[], object]] = []
+    for module in obj.modules() if is_made else ():
+        members: dict[str, Any] = vars(module)
+        if name in members:
+            undo.append(functools.partial(members.__setitem__, name, members[name]))
+        else:
+            undo.append(functools.partial(members.pop, name, None))
+    return _C.AtExit(undo)
 
 
 def is_compiling() -> bool:
@@ -163,8 +141,7 @@ class _Compilation(_recursive.ConcreteTypeStore):
 
     def __init__(self) -> None:
         super().__init__()
-        stores: Any = _recursive.concrete_type_store
-        self.pytorchs = stores._pytorchs
+        self.pytorchs = _STORES_REPLACED.original
         self.own = _own.setdefault(self.pytorchs, {})
         self.methods_compiled = _Compiled(self)
         self.of_classes: dict[type, dict[str, list[Any]]] = {}  # the decorators of their members
@@ -180,23 +157,29 @@ class _Compilation(_recursive.ConcreteTypeStore):
         self.parts: list[_Parts] = [{}]  # of what is being compiled
         self.refusals: dict[str, tuple[int, list[str], str]] = {}
         self.asked: set[str] = set()  # names that modules ask of one another
+        self.naming: dict[Any, Any] = {}  # to functions, what is wrapped of all that they name
+        self.wrapped: set[Any] = set()  # the types of modules that do
 
     def get_or_create_concrete_type(self, nn_module: torch.nn.Module) -> Any:
         """The type of a module: a known one where there is one. Decorators are part of it."""
         if not self.types:  # the outermost; its parts come before it
             classes: set[Any] = {type(each) for each in nn_module.modules()}
             self.asked |= {name for each in classes for name in _asked_of_others(each)}
+        refuse_calls_of_its_own(nn_module)
         builder = _recursive.infer_concrete_type_builder(nn_module)  # type: ignore[no-untyped-call]
         decorations = [*self._decorations(nn_module), *self._evaluated_scopes(nn_module)]
         if decorations:
             builder.add_ignored_attributes(sorted(decorations))
         cls = type(nn_module)
-        for known in self._known(cls):
+        is_wrapped = self._names_what_is_wrapped(nn_module)
+        for known in self._known(cls, is_wrapped):
             is_same = known.equals(builder) and self._has_the_parts(known, nn_module)
             if is_same and self.is_as_before(_parts_of_types.get(known, {})):
                 break
         else:
             known = builder.build()
+            if is_wrapped:
+                self.wrapped.add(known)
             self.type_store.setdefault(cls, []).append(known)
         self.types[id(nn_module)] = known
         self.owners.setdefault(known, nn_module)
@@ -283,14 +266,18 @@ class _Compilation(_recursive.ConcreteTypeStore):
             self.owner = before
 
     def _decorations(self, module: torch.nn.Module) -> Iterator[str]:
-        """The scopes of the module's decorated methods, each as a text."""
+        """The scopes of the module's decorated methods, each as a text. Methods that only switch
+        gradients count where they are compiled: initialising weights does no more."""
         cls = type(module)
         if cls not in self.of_classes:
             self.of_classes[cls] = _decorated_members(
                 vars(base) for base in reversed(cls.__mro__) if base is not torch.nn.Module
             )
         members = self.of_classes[cls] | _decorated_members([vars(module)])
-        return (f"{name}: {scopes}" for name, scopes in members.items() if scopes)
+        compiled = self.methods(module).keys() if any(members.values()) else ()
+        for name, scopes in members.items():
+            if scopes and (name in compiled or not _only_switch_gradients(scopes)):
+                yield f"{name}: {scopes}"
 
     def _has_the_parts(self, known: Any, nn_module: torch.nn.Module) -> bool:
         """Whether the types of the submodules are these very types, and not only like them: that
@@ -303,8 +290,49 @@ class _Compilation(_recursive.ConcreteTypeStore):
                 return False
         return True
 
-    def _known(self, cls: type) -> Iterator[Any]:
-        for known in self.pytorchs.type_store.get(cls, ()):
+    def _names_what_is_wrapped(self, module: torch.nn.Module) -> bool:
+        """Whether something stands around what is compiled of a module, or around what that names:
+        PyTorch's own types of the class may be without it."""
+        names = self.methods(module)
+        if any(lost_layer(_member(module, name), module) for name in names):
+            return True
+        functions = filter(None, (_method(module, name) for name in names))
+        return any(self.wrapped_function(each) is not None for each in functions)
+
+    def wrapped_function(self, function: Any) -> Any:
+        """A function around which something stands that plain TorchScript forgets, of those that a
+        function names, and that these name; None where there is none."""
+        function = getattr(function, "__func__", function)
+        if function not in self.naming:
+            self.naming[function] = None  # where they call one another
+            found = map(self._itself_or_named, _reaching.code_named(function))
+            self.naming[function] = next(filter(None, found), None)
+        return self.naming[function]
+
+    def _itself_or_named(self, function: Any) -> Any:
+        if isinstance(function, type):
+            return self.refuse_if_compiled(function)
+        inner, scopes, layers = _decorated.look_through(function)
+        if scopes or (layers and lost_layer(function, None)):
+            return function
+        inner = inspect.unwrap(getattr(inner, "__func__", inner))
+        return self.wrapped_function(inner) if type(inner) is types.FunctionType else None
+
+    def refuse_if_compiled(self, cls: type) -> None:
+        """Refuses a TorchScript class that PyTorch has compiled before, without what is wrapped:
+        there is one of it in a process."""
+        known = _state._get_script_class(cls)
+        if known is None or _wrapped_classes.get(cls) is known:
+            return
+        methods = [each for each in vars(cls).values() if isinstance(each, types.FunctionType)]
+        if wrapped := next(filter(None, map(self._itself_or_named, methods)), None):
+            what = (
+                f"a decorator, and PyTorch has compiled `{cls.__qualname__}` before, which has it"
+            )
+            _refuse_decorator(wrapped, what)
+
+    def _known(self, cls: type, is_wrapped: bool) -> Iterator[Any]:
+        for known in () if is_wrapped else self.pytorchs.type_store.get(cls, ()):
             is_compiled = known in self.pytorchs.methods_compiled
             # One that has run under an ambient autocast stays as it ran, for whom it is then.
             if is_compiled and self._is_free(known) and _C.can_serve(known.jit_type):
@@ -326,6 +354,7 @@ class _Compilation(_recursive.ConcreteTypeStore):
         scopes = _C.have_scopes([each.jit_type for _, each in made])
         for (cls, each), has_scopes in zip(made, scopes, strict=True):
             is_own = has_scopes or any(_parts_of_types.get(each, {}).values())
+            is_own |= each in self.wrapped
             (self.own if is_own else self.pytorchs.type_store).setdefault(cls, []).append(each)
             if has_scopes:
                 _C.lower_type(each.jit_type)
@@ -370,11 +399,11 @@ class _Compiled(set[Any]):
 class _Stores:
     """PyTorch's store of types; in a thread that compiles for jit_amp, what it may use."""
 
-    def __init__(self, pytorchs: Any) -> None:
-        self._pytorchs = pytorchs
-
     def __getattr__(self, name: str) -> Any:
-        return getattr(_compilation() or self._pytorchs, name)
+        return getattr(_compilation() or _STORES_REPLACED.original, name)
+
+
+_STORES_REPLACED = _C.Replaced(_recursive, "concrete_type_store", _Stores())
 
 
 def _wait_before_fork() -> None:
@@ -398,31 +427,6 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-@contextlib.contextmanager
-def _replaced() -> Iterator[None]:
-    """PyTorch's functions replaced by those below."""
-    with contextlib.ExitStack() as undo:
-        for module, name, hook in _HOOKS:
-            original = getattr(module, name)
-            undo.callback(setattr, module, name, original)
-            setattr(module, name, _in_a_compilation(original, hook))
-        pytorchs = _recursive.concrete_type_store
-        undo.callback(setattr, _recursive, "concrete_type_store", pytorchs)
-        vars(_recursive)["concrete_type_store"] = _Stores(pytorchs)
-        yield
-
-
-def _in_a_compilation(original: Callable[..., Any], hook: Callable[..., Any]) -> Any:
-    @functools.wraps(original)
-    def function(*args: Any, **kwargs: Any) -> Any:
-        compilation = _compilation()
-        if compilation is None:
-            return original(*args, **kwargs)
-        return hook(compilation, original, *args, **kwargs)
-
-    return function
-
-
 def _script_impl(
     compilation: _Compilation, original: Callable[..., Any], obj: Any, *args: Any, **kwargs: Any
 ) -> Any:
@@ -431,7 +435,10 @@ def _script_impl(
         _C.refuse(*compilation.refusals[obj.__name__])
     if isinstance(obj, types.FunctionType) and obj in _IN_SCRIPT:
         obj = _IN_SCRIPT[obj]
-    inner, scopes = _decorated.unwrap(obj)
+    if isinstance(obj, (types.FunctionType, types.MethodType)):
+        inner, scopes = _unwrap(compilation, obj)
+    else:
+        inner, scopes = _decorated.unwrap(obj)
     if isinstance(inner, types.FunctionType):  # PyTorch may know it, and not ask for its definition
         compilation.look_at(inner)
         with _as_function(compilation, inner) as is_as_before:
@@ -451,6 +458,10 @@ def _as_function(compilation: _Compilation, function: Any) -> Iterator[bool]:
     signature = own.signature if own is not None else ""
     known = _parts_of_functions.get(function)
     is_as_before = not signature if known is None else compilation.is_as_before(known)
+    is_wrapped = compilation.wrapped_function(function) is not None
+    name = _state._jit_caching_layer.get(function)
+    if is_wrapped and _with_wrapped.get(function) != name:  # PyTorch has compiled it
+        is_as_before = False
     if not is_as_before:
         _state._jit_caching_layer.pop(function, None)
     has_with = own is not None and own.has_with
@@ -461,6 +472,8 @@ def _as_function(compilation: _Compilation, function: Any) -> Iterator[bool]:
         yield is_as_before
     if parts or known:
         _parts_of_functions[function] = parts
+    if is_wrapped:
+        _with_wrapped[function] = _state._jit_caching_layer.get(function)
 
 
 def _script_function(
@@ -472,9 +485,6 @@ def _script_function(
     **kwargs: Any,
 ) -> Any:
     if not scopes:
-        if isinstance(obj, types.FunctionType) and hasattr(obj, "__script_unsupported"):
-            # A decorator stands around autocast's, and has taken its mark over.
-            _refuse_decorator(obj)
         return original(obj, *args, **kwargs)
     if obj not in _wrapped_functions:
         scripted = inner if isinstance(inner, ScriptFunction) else original(inner)
@@ -486,23 +496,85 @@ def _get_jit_def(
     compilation: _Compilation, original: Callable[..., Any], fn: Any, *args: Any, **kwargs: Any
 ) -> Any:
     """The definition of a function, read from its source: of the one below all decorators."""
-    if _opens_autocast(_decorated.unwrap(fn)[0] if fn in compilation.expected else fn):
-        _refuse_decorator(fn)
+    if fn not in compilation.expected and _decorated.unwrap(fn)[1]:
+        _refuse_decorator(fn, "a decorator that enters autocast")
+    _unwrap(compilation, fn)
     compilation.look_at(fn)
-    return original(fn, *args, **kwargs)
+    try:
+        return original(fn, *args, **kwargs)
+    except frontend.NotSupportedError as error:
+        owner = getattr(fn, "__self__", compilation.owner)
+        if "variable number of arguments" in str(error) and _reaching.reaches_autocast(
+            fn, (), owner
+        ):
+            _refuse_wrapper(fn, owner)
+        raise
 
 
-def _refuse_decorator(fn: Any) -> NoReturn:
-    name = getattr(fn, "__qualname__", str(fn))
-    what, advice = "a decorator that enters autocast", ""
-    if gradient_modes := _decorated.gradient_modes_above_autocast(fn):
-        above = " and ".join(f"`@{mode.decorator}`" for mode in gradient_modes)
-        what = f"a decorator, {above}, above one that enters autocast"
-        scope = "`with torch.no_grad():` inside the function"
-        if gradient_modes[-1].records:  # TorchScript has no `with` for it
-            scope = "`with torch.enable_grad():` around its calls"
-        advice = f"{scope} in place of {above}; and for autocast "
-    _C.refuse(118, [name, what, advice], _places.of_function(fn))
+def _unwrap(compilation: _Compilation, func: Any) -> tuple[Any, list[Around]]:
+    """What is compiled of a function, and the scopes around it. It is refused if anything else
+    stands around it that may enter autocast."""
+    owner = getattr(func, "__self__", compilation.owner)
+    if what := lost_layer(func, owner):
+        _refuse_decorator(func, what)
+    return _decorated.unwrap(func)
+
+
+def refuse_calls_of_its_own(module: torch.nn.Module) -> None:
+    """Refuses a module whose call, in Python, may enter autocast before it comes to `forward`."""
+    cls = type(module)
+    for name in ("__call__", "_call_impl"):
+        call = inspect.getattr_static(cls, name)
+        if name in vars(module) and name != "__call__":  # which Python asks of the class alone
+            call = vars(module)[name]
+        inner, scopes, _ = _decorated.look_through(call)
+        inner = getattr(inner, "__func__", inner)
+        code = getattr(inspect.unwrap(inner), "__code__", None)
+        if code is None or code.co_filename.startswith((_evaluation.PYTORCHS, _OURS)):
+            continue
+        forward, *_ = _decorated.look_through(getattr(module, "forward", None))
+        besides = [forward, getattr(forward, "__func__", None)]
+        is_scope = not all(map(_decorated.is_of_gradients, scopes)) or lost_layer(call, module)
+        if is_scope or _reaching.reaches_autocast(inner, besides, module):
+            what = f"a `{name}` that enters autocast"
+        elif _reaching.enters_something_unknown(inner, module):
+            what = f"a `{name}` with a `with` of something that may be an autocast"
+        else:
+            continue
+        _C.refuse(118, [cls.__qualname__, what, ""], _places.of_function(call))
+
+
+def lost_layer(func: Any, owner: Any) -> str:
+    """What stands around a function and may enter autocast, in words; empty if nothing does.
+
+    Args:
+        func: the function or method, as it is called.
+        owner: the module whose method it is, or None.
+    """
+    for function, below, has_scopes in _decorated.look_through(func).layers:
+        if has_scopes or _reaching.reaches_autocast(function, below, owner):
+            return "a decorator that enters autocast"
+        if not _reaching.can_be_seen_through(function):
+            return f"a `{type(function).__qualname__}` around it, whose code cannot be seen"
+        if _reaching.enters_something_unknown(function, owner):
+            return "a decorator with a `with` of something that may be an autocast"
+    return ""
+
+
+def _refuse_decorator(fn: Any, what: str) -> NoReturn:
+    name = getattr(inspect.unwrap(fn), "__qualname__", str(fn))
+    _C.refuse(118, [name, what, ""], _places.of_function(fn))
+
+
+def _refuse_wrapper(fn: Any, owner: Any) -> NoReturn:
+    """Refuses a module that stands around another one, as a trainer's does, by the line of that."""
+    what, advice = (
+        "`*args`, and enters autocast",
+        "the module that it calls, scripted by itself, with ",
+    )
+    parts = list(owner.children()) if isinstance(owner, torch.nn.Module) else []
+    place = _places.of_function(parts[0].forward) if len(parts) == 1 else ""
+    _C.refuse(118, [fn.__qualname__, what, advice], place or _places.of_function(fn))
 
 
 def _parse_def(compilation: _Compilation, original: Callable[..., Any], fn: Any) -> Any:
@@ -545,6 +617,7 @@ def _infer_type(_: _Compilation, original: Callable[..., Any], value: Any) -> An
     return original(value)
 
 
+_OURS = os.path.dirname(__file__) + os.sep
 _FUNCTIONS = (types.FunctionType, types.MethodType, staticmethod, classmethod)
 
 
@@ -560,18 +633,20 @@ class _Property(_recursive.PropertyStub):
     scopes: list[list[Around]]
 
 
-def _make_stub(_: _Compilation, original: Callable[..., Any], func: Any, name: str) -> Any:
-    inner, scopes = _decorated.unwrap(func)
+def _make_stub(
+    compilation: _Compilation, original: Callable[..., Any], func: Any, name: str
+) -> Any:
+    inner, scopes = _unwrap(compilation, func)
     stub = _Stub(*original(inner, name))
     stub.scopes = scopes
     return stub
 
 
 def _make_overloads(
-    _: _Compilation, original: Callable[..., Any], overloads: dict[Any, list[Any]]
+    compilation: _Compilation, original: Callable[..., Any], overloads: dict[Any, list[Any]]
 ) -> Any:
     """Each declared overload of a method is compiled from its one definition."""
-    below = {function: _decorated.unwrap(function) for function in overloads}
+    below = {function: _unwrap(compilation, function) for function in overloads}
     made = original({below[function][0]: each for function, each in overloads.items()})
     stubs = [_Stub(*each) for each in made]
     all_scopes = (below[function][1] for function, each in overloads.items() for _ in each)
@@ -595,7 +670,7 @@ def _get_property_stubs(
             accessors = _of_property(getattr(type(nn_module), stub.def_.name().name))
             callback = _resolving(stub.resolution_callback, accessors)
             made = _Property(callback, stub.def_)
-            made.scopes = [_decorated.unwrap(each)[1] for each in accessors]
+            made.scopes = [_unwrap(compilation, each)[1] for each in accessors]
             stubs.append(made)
     return stubs
 
@@ -670,7 +745,8 @@ def _create_script_module(
 ) -> Any:
     """A module's type is not asked of the store where it is of a trace."""
     compilation.owners.setdefault(concrete_type, module)
-    return original(module, concrete_type, *args)
+    with compilation.compiling(module, {}):
+        return original(module, concrete_type, *args)
 
 
 def _create_hooks(
@@ -700,6 +776,7 @@ def _compile_class_of_none(
         for each, value in vars(cls).items()
         if inspect.isroutine(getattr(value, "__func__", value))
     }
+    compilation.refuse_if_compiled(cls)
     decorated = {each: value for each, value in methods.items() if _decorated.unwrap(value)[1]}
     with _expecting(compilation, [*decorated.values(), *_accessors(cls)]):
         made = original(cls, _resolving(rcb, [*decorated.values(), *_accessors(cls)]), name)
@@ -734,6 +811,21 @@ _HOOKS: list[tuple[Any, str, Callable[..., Any]]] = [
     (torch._jit_internal, "createResolutionCallbackForClassMethods", _resolving_ours),
     (torch._C, "_jit_try_infer_type", _infer_type),
 ]
+_HOOKED = _C.Replacements(
+    [
+        *_replacing.places(_replacing.Hook(*hook, _compilation) for hook in _HOOKS),
+        _STORES_REPLACED,
+    ]
+)
+_HOOKED_IN_TRACES = _replacing.functions(
+    *(
+        _replacing.Hook(module, name, hook, _tracing_outside_a_compilation)
+        for module, name, hook in (
+            (_trace, "make_module", _making_a_module),
+            (_script, "_script_impl", _scripting_if_tracing),
+        )
+    )
+)
 _ORIGINAL_PARSE = frontend.parse_def  # type: ignore[attr-defined]
 
 
@@ -786,6 +878,12 @@ def _decorated_members(owners: Iterable[Mapping[str, Any]]) -> dict[str, list[An
     return found
 
 
+def _only_switch_gradients(scopes: list[Any]) -> bool:
+    """Scopes of a method, or lists of those of a property."""
+    flat = [scope for each in scopes for scope in (each if isinstance(each, list) else [each])]
+    return all(map(_decorated.is_of_gradients, flat))
+
+
 def _scopes(function: Any) -> list[Any]:
     return _decorated.unwrap(function)[1]
 
@@ -814,19 +912,23 @@ def _asked_of_others(cls: type) -> frozenset[str]:
     return frozenset(names)
 
 
+def _member(module: torch.nn.Module, name: str) -> Any:
+    """What a module has by a name, or the getter of a property."""
+    member = vars(module).get(name, inspect.getattr_static(type(module), name, None))
+    return member.fget if isinstance(member, property) else member
+
+
 def _method(module: torch.nn.Module, name: str) -> Any:
     """A Python method of a module, or the getter of a property, below its decorators."""
-    member = vars(module).get(name, inspect.getattr_static(type(module), name, None))
-    if isinstance(member, property):
-        member = member.fget
-    member = getattr(member, "__func__", member)
-    if not isinstance(member, types.FunctionType) or isinstance(
+    inner = _decorated.unwrap(_member(module, name))[0]
+    inner = getattr(inner, "__func__", inner)
+    if not isinstance(inner, types.FunctionType) or isinstance(
         vars(type(module)).get(name), staticmethod
     ):
         return None
-    if (member.__module__ or "").partition(".")[0] == "torch":
+    if (inner.__module__ or "").partition(".")[0] == "torch":
         return None
-    return _decorated.unwrap(member)[0]
+    return inner
 
 
 def _hooks(module: torch.nn.Module) -> dict[str, Any]:
@@ -845,12 +947,3 @@ def _of_property(value: Any) -> list[Any]:
     if not isinstance(value, property):
         return []
     return [each for each in (value.fget, value.fset) if each is not None]
-
-
-def _opens_autocast(fn: Any) -> bool:
-    """Whether a decorator of `fn` that leaves no trace in its source may enter autocast."""
-    fn = getattr(fn, "__func__", fn)
-    below = inspect.unwrap(fn) if hasattr(fn, "__wrapped__") else fn
-    if below is fn or not isinstance(fn, types.FunctionType):
-        return False
-    return _evaluation.reaches_autocast(fn, {id(below)})

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import types
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch.jit import _script, _state
+from torch.jit import ScriptFunction, _script, _state
 
 from jit_amp import _C, _check, _pattern
+from jit_amp._evaluation import gradient_mode
 
 # device_type, dtype or None, enabled, cache_enabled or None: _C's Around
 Around = tuple[str, Any, bool, "bool | None"]
@@ -26,85 +28,202 @@ _DTYPES: dict[str | None, torch.dtype | None] = {
     **dict.fromkeys(("amp_fp16", "amp_float16", "fp16", "float16"), torch.float16),
 }
 _NO_AUTOCAST = ("fp32", "float32", "", None)
-WIDENS: Around = ("float32 inputs", None, False, None)  # passes/source/wrap.h, kWidens
+# passes/source/wrap.h: kWidens, kWidensResults and kGradients.
+WIDENS: Around = ("float32 inputs", None, False, None)
+WIDENS_RESULTS: Around = ("float32 results", None, False, None)
+_GRADIENTS = "gradients"
+_AMP_FILE = torch.amp.autocast_mode.__file__
 IGNORED: list[Around] = [("cpu", None, False, None), ("cuda", None, False, None)]
 
 
-def unwrap(func: Any) -> tuple[Any, list[Around]]:
-    """Returns what decorators wrap, and their scopes from the outermost.
+class Layer(NamedTuple):
+    """What stands around a function and is not known.
 
-    The decorators are ``torch.autocast`` and ``jit_amp.ignore_amp``.
+    Attributes:
+        function: a function, or another object that can be called.
+        below: everything that it stands around, which is looked at for itself.
+        has_scopes: whether there is one of autocast below.
+    """
+
+    function: Any
+    below: list[Any]
+    has_scopes: bool
+
+
+class Unwrapped(NamedTuple):
+    """What a call of a function passes through.
+
+    Attributes:
+        function: the one to compile: the innermost where a layer is known, else as it was given.
+        scopes: of the layers that are known, from the outermost.
+        layers: those that are not, from the outermost.
+    """
+
+    function: Any
+    scopes: list[Around]
+    layers: list[Layer]
+
+
+def unwrap(func: Any) -> tuple[Any, list[Around]]:
+    """Returns what decorators wrap, and their scopes from the outermost."""
+    function, scopes, _ = look_through(func)
+    return function, scopes
+
+
+def look_through(func: Any) -> Unwrapped:
+    """Looks through all that stands between a call of `func` and the function that is compiled.
+
+    Known are ``torch.autocast``, ``jit_amp.ignore_amp``, ``torch.no_grad`` and its like,
+    ``torch.amp.custom_fwd`` without ``cast_inputs``, what Hugging Face Accelerate puts around
+    ``forward``, and functions that hand on all that they are given.
     """
     scopes: list[Around] = []
+    others: list[tuple[Any, int, int]] = []  # and where they stand, in `scopes` and in `passed`
     bound_to = getattr(func, "__self__", None)
-    plain = getattr(func, "__func__", func)
-    while getattr(plain, "__name__", None) is not None:
-        if isinstance(plain, types.FunctionType) and plain in ignoring:
-            scopes += [*IGNORED, *([WIDENS] if plain in widening else [])]
-            plain = ignoring[plain]
-        elif found := _one_layer(plain):
-            instance, plain = found
-            scopes.append(_of(instance))
+    plain = _unbound(func)
+    passed = [func, plain]
+    while (layer := _layer(plain)) is not None:
+        plain, own = layer
+        if own is None:
+            others.append((passed[-1], len(scopes), len(passed)))
         else:
-            break
+            scopes += own
         bound_to = getattr(plain, "__self__", bound_to)
-        plain = getattr(plain, "__func__", plain)
+        passed.append(plain)
+        plain = _unbound(plain)
+        passed.append(plain)
+    layers = [
+        Layer(function, passed[place:], not all(map(is_of_gradients, scopes[number:])))
+        for function, number, place in others
+    ]
+    scopes = _effective(scopes)
     if scopes and bound_to is not None and not hasattr(plain, "__self__"):
         plain = types.MethodType(plain, bound_to)
-    return (plain if scopes else func), scopes
+    return Unwrapped(plain if scopes else func, scopes, layers)
 
 
-def _one_layer(func: Any) -> tuple[torch.autocast, Any] | None:
-    """The autocast object and the function of one layer (torch/amp/autocast_mode.py)."""
-    code = getattr(func, "__code__", None)
-    if code is None or code.co_name != "decorate_autocast":
+def _effective(scopes: list[Around]) -> list[Around]:
+    """Without those for gradients that have no effect: inside of ``torch.inference_mode()`` nothing
+    but ``torch.inference_mode(False)`` has them recorded."""
+    effective, infers = [], False
+    for scope in scopes:
+        _, _, records, infers_itself = scope
+        if is_of_gradients(scope):
+            infers = infers if infers_itself is None else infers_itself
+            if infers and records:
+                continue
+        effective.append(scope)
+    return effective
+
+
+def _unbound(func: Any) -> Any:
+    """The function of a method; not that of a proxy, which says that it is a method."""
+    is_bound = type(func) in (types.MethodType, staticmethod, classmethod)
+    return func.__func__ if is_bound else func
+
+
+def is_of_gradients(scope: Around) -> bool:
+    return scope[0] == _GRADIENTS
+
+
+def _layer(func: Any) -> tuple[Any, list[Around] | None] | None:
+    """What is below the outermost layer, and the layer's scopes, or None where it is not known;
+    None where there is no layer."""
+    if isinstance(func, (type, torch.nn.Module, ScriptFunction)):
         return None
-    cells = dict(zip(code.co_freevars, func.__closure__, strict=True))
-    return cells["autocast_instance"].cell_contents, cells["func"].cell_contents
-
-
-class GradientMode(NamedTuple):
-    """A decorator such as ``torch.no_grad()``."""
-
-    decorator: str
-    records: bool
-
-
-def gradient_modes_above_autocast(func: Any) -> list[GradientMode]:
-    """Finds ``torch.no_grad`` and its like where they decorate what autocast has decorated.
-
-    Returns:
-        list[GradientMode]: from the outermost, the last of which is the one that holds; empty where
-            other decorators, or none, are above autocast's.
-    """
-    modes = []
-    plain = getattr(func, "__func__", func)
-    while layer := _gradient_mode_layer(plain):
-        mode, plain = layer
-        modes.append(mode)
-    return modes if unwrap(plain)[1] else []
-
-
-def _gradient_mode_layer(func: Any) -> tuple[GradientMode, Any] | None:
-    """The mode and the function of one layer (torch/utils/_contextlib.py)."""
-    code = getattr(func, "__code__", None)
-    if code is None or code.co_name != "decorate_context":
+    if type(func) is types.FunctionType:
+        if func in ignoring:
+            return ignoring[func], [*IGNORED, *([WIDENS] if func in widening else [])]
+        for known in (_autocast_layer, _gradient_mode_layer, _custom_fwd_layer, _passing_layer):
+            if (layer := known(func)) is not None:
+                return layer
+    if _is_results_in_float32(func):
+        return func.model_forward, [WIDENS_RESULTS]
+    below = inspect.getattr_static(func, "__wrapped__", None)
+    if below is None or not callable(func):
         return None
-    cells = dict(zip(code.co_freevars, func.__closure__, strict=True))
-    if "ctx_factory" not in cells or "func" not in cells:
+    return func.__wrapped__, None  # a proxy computes it
+
+
+def _cells(func: types.FunctionType) -> dict[str, Any]:
+    """What a function closes over."""
+    cells = zip(func.__code__.co_freevars, func.__closure__ or (), strict=True)
+    return {name: cell.cell_contents for name, cell in cells}
+
+
+def _autocast_layer(func: types.FunctionType) -> tuple[Any, list[Around]] | None:
+    """``torch.autocast`` as a decorator (torch/amp/autocast_mode.py)."""
+    if func.__code__.co_name != "decorate_autocast":
         return None
-    manager = getattr(cells["ctx_factory"].cell_contents, "__self__", None)
-    below = cells["func"].cell_contents
-    if isinstance(manager, torch.no_grad):
-        return GradientMode("torch.no_grad()", False), below
-    if isinstance(manager, torch.enable_grad):
-        return GradientMode("torch.enable_grad()", True), below
-    if isinstance(manager, torch.set_grad_enabled):
-        return GradientMode(f"torch.set_grad_enabled({manager.mode})", manager.mode), below
-    if isinstance(manager, torch.inference_mode):
-        records = not manager.mode
-        return GradientMode(f"torch.inference_mode({'False' if records else ''})", records), below
-    return None
+    cells = _cells(func)
+    if set(cells) != {"autocast_instance", "func"}:
+        return None
+    instance = cells["autocast_instance"]
+    if not _enters_as_pytorchs(instance):
+        return None
+    return cells["func"], [_of(instance)]
+
+
+def _enters_as_pytorchs(instance: Any) -> bool:
+    """Whether it is an autocast that no class of the user's has changed."""
+    enter = type(instance).__enter__
+    return isinstance(instance, torch.autocast) and enter.__module__.startswith("torch.")
+
+
+def _gradient_mode_layer(func: types.FunctionType) -> tuple[Any, list[Around]] | None:
+    """``torch.no_grad`` and its like (torch/utils/_contextlib.py)."""
+    if func.__code__.co_name != "decorate_context":
+        return None
+    cells = _cells(func)
+    if set(cells) != {"ctx_factory", "func"}:
+        return None
+    manager = getattr(cells["ctx_factory"], "__self__", None)
+    mode = gradient_mode(manager)
+    if mode is None:
+        return None
+    infers = not mode if type(manager) is torch.inference_mode else None
+    return cells["func"], [(_GRADIENTS, None, mode, infers)]
+
+
+def _custom_fwd_layer(func: types.FunctionType) -> tuple[Any, list[Around]] | None:
+    """``torch.amp.custom_fwd``, where it casts nothing (torch/amp/autocast_mode.py)."""
+    if func.__code__.co_name != "decorate_fwd" or func.__code__.co_filename != _AMP_FILE:
+        return None
+    cells = _cells(func)
+    return (cells["fwd"], []) if cells.get("cast_inputs", func) is None else None
+
+
+def _template(function: Any) -> tuple[types.CodeType, types.CodeType]:
+    def all_arguments(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    def all_behind_the_first(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return function(self, *args, **kwargs)
+
+    return all_arguments.__code__, all_behind_the_first.__code__
+
+
+def _instructions(code: types.CodeType) -> tuple[bytes, int, int]:
+    return code.co_code, code.co_argcount, code.co_flags & 0xFF  # without those of __future__
+
+
+_PASSING_ON = set(map(_instructions, _template(None)))
+
+
+def _passing_layer(func: types.FunctionType) -> tuple[Any, list[Around]] | None:
+    """A function that does nothing but hand on to another one what it is given."""
+    if _instructions(func.__code__) not in _PASSING_ON:
+        return None
+    [below] = _cells(func).values()
+    is_function = isinstance(below, (types.FunctionType, types.MethodType))
+    return (below, []) if is_function or _is_results_in_float32(below) else None
+
+
+def _is_results_in_float32(value: Any) -> bool:
+    """Whether it is what Accelerate casts results with (accelerate/utils/operations.py)."""
+    cls = type(value)
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    return name == "accelerate.utils.operations.ConvertOutputsToFp32"
 
 
 def scopes_of(autocast: Any) -> list[Around]:
@@ -153,14 +272,15 @@ def get_autocast(
 
 
 def pattern() -> torch._C.Graph:
-    """A graph with one scope. It is compiled anew where PyTorch has forgotten its classes since
-    (``torch._C._jit_clear_class_registry``, as test suites call it): their methods are gone.
-    """
+    """A graph with one scope of each kind. It is compiled anew where PyTorch has forgotten its
+    classes since (``torch._C._jit_clear_class_registry``, as test suites call it): their methods
+    are gone."""
     graph = _script.script(_pattern.scope).graph
-    [made] = [n.output().type() for n in graph.nodes() if n.kind() == "prim::CreateObject"]
-    if _state._python_cu.get_class(made.annotation_str) != made:
+    made = [n.output().type() for n in graph.nodes() if n.kind() == "prim::CreateObject"]
+    if any(_state._python_cu.get_class(each.annotation_str) != each for each in made):
         _state._jit_caching_layer.pop(_pattern.scope, None)
-        _state._script_classes.pop(torch.amp.autocast_mode.autocast, None)
+        for cls in (torch.amp.autocast_mode.autocast, _pattern.set_grad):
+            _state._script_classes.pop(cls, None)
         graph = _script.script(_pattern.scope).graph
     return graph
 

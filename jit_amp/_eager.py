@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch._guards import CompileContext
 
-from jit_amp import _C, _trace
+from jit_amp import _C, _replacing, _trace
 from jit_amp._copies import Copier
 
 _this_thread = threading.local()
@@ -175,37 +175,28 @@ def _line_above() -> Site:
     return frame.f_code.co_filename, frame.f_lineno, 0, ""
 
 
-def _watching(original: Callable[..., Any], method: types.CodeType, enters: bool) -> Any:
-    """A function that __enter__ or __exit__ of torch.autocast calls once."""
-
-    def seen(*args: Any) -> Any:
-        places = getattr(_this_thread, "places", None)
-        caller = sys._getframe(1)
-        if places is not None and caller.f_code is method:
-            if enters:
-                places.enter(caller.f_locals["self"].device)
-            else:
-                places.leave()
-        return original(*args)
-
-    return seen
+def _places_of_thread() -> Places | None:
+    return getattr(_this_thread, "places", None)
 
 
-@contextlib.contextmanager
-def _scopes_seen(places: Places) -> Iterator[None]:
-    """The scopes that this thread enters. Other threads' calls pass through."""
-    outer = getattr(_this_thread, "places", None)
-    enter, leave = torch.autocast_increment_nesting, torch.autocast_decrement_nesting
-    with _trace._tracing:  # which replaces them too
-        _this_thread.places = places
-        vars(torch)["autocast_increment_nesting"] = _watching(enter, _trace._ENTERS, True)
-        vars(torch)["autocast_decrement_nesting"] = _watching(leave, _trace._LEAVES, False)
-        try:
-            yield
-        finally:
-            vars(torch)["autocast_increment_nesting"] = enter
-            vars(torch)["autocast_decrement_nesting"] = leave
-            _this_thread.places = outer
+def _entering(places: Places, original: Callable[..., Any]) -> Any:
+    """Called once by __enter__."""
+    if (scope := _trace.scope_of_caller()) is not None:
+        places.enter(scope.device)
+    return original()
+
+
+def _leaving(places: Places, original: Callable[..., Any]) -> Any:
+    """Called once by __exit__."""
+    if _trace.scope_of_caller() is not None:
+        places.leave()
+    return original()
+
+
+_SCOPES_SEEN = _replacing.functions(
+    _replacing.Hook(torch, "autocast_increment_nesting", _entering, _places_of_thread),
+    _replacing.Hook(torch, "autocast_decrement_nesting", _leaving, _places_of_thread),
+)
 
 
 def run(
@@ -240,7 +231,8 @@ def run(
         function = called if method == "forward" else getattr(called, method)
         begin = time.perf_counter()
         try:
-            with _heard(told if not count else None):
+            heard = told, not count
+            with _WARNINGS_HEARD, _replacing.values(vars(_this_thread), heard=heard):
                 _one_run(watch, places, function, given, named, gradients and not count)
         finally:
             watch.restore()
@@ -271,7 +263,8 @@ def _one_run(
     failed = True
     places.begin(sys._getframe())
     try:
-        with _scopes_seen(places):
+        # The scopes that this thread enters.
+        with _SCOPES_SEEN, _replacing.values(vars(_this_thread), places=places):
             watch.start()
             result = _all_of(function(*args, **kwargs), function)
             if gradients:
@@ -312,17 +305,29 @@ def _described(seen: dict[str, Any], place: int, is_backward: bool, places: Plac
     return seen
 
 
-@contextlib.contextmanager
-def _heard(told: list[str] | None) -> Iterator[None]:
+def _heard_by_thread() -> tuple[list[str], bool] | None:
+    """What was told, and whether this is the first run: others would tell the same."""
+    return getattr(_this_thread, "heard", None)
+
+
+def _warned(
+    heard: tuple[list[str], bool],
+    original: Callable[..., None],
+    message: Any,
+    category: type[Warning] | None = None,
+    stacklevel: int = 1,
+    *args: Any,
+    **kwargs: Any,
+) -> None:
     """Notes what the program's autocast warns of; other warnings are given as ever."""
-    with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("always")
-        yield
-    for each in heard if told is not None else ():
-        if "autocast" in str(each.message):
-            told.append(str(each.message))  # type: ignore[union-attr]
-        else:
-            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+    told, is_first = heard
+    if is_first and "autocast" in str(message):
+        told.append(str(message))
+    elif is_first:
+        original(message, category, stacklevel + 2, *args, **kwargs)
+
+
+_WARNINGS_HEARD = _replacing.functions(_replacing.Hook(warnings, "warn", _warned, _heard_by_thread))
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:

@@ -198,12 +198,12 @@ def _known_scopes(value: Any, seen: Seen) -> list[Scope]:
         ).__module__.startswith("torch."):
             return []
         return [seen.scope_of(value)]
-    if (mode := _grad_mode(value)) is not None:
+    if (mode := gradient_mode(value)) is not None:
         return [mode]
     return []
 
 
-def _grad_mode(value: Any) -> bool | None:
+def gradient_mode(value: Any) -> bool | None:
     """Whether gradients are recorded inside; None for all else."""
     if type(value) is grad_mode.no_grad:
         return False
@@ -492,55 +492,3 @@ def code_of(expr: ast.expr, class_name: str, self_name: str, file: str) -> types
     """An expression, to be evaluated with the names of its function."""
     body = _Mangled(class_name, self_name).visit(expr)
     return compile(ast.fix_missing_locations(ast.Expression(body)), file, "eval")
-
-
-def reaches_autocast(value: Any, seen: set[int] | None = None) -> bool:
-    """Whether code may enter autocast: itself, what it closes over, and what it names."""
-    seen = set() if seen is None else seen
-    if id(value) in seen:
-        return False
-    seen.add(id(value))
-    value = getattr(value, "__func__", value)
-    if isinstance(value, torch.autocast) or (
-        isinstance(value, type) and issubclass(value, torch.autocast)
-    ):
-        return True
-    if isinstance(value, contextlib._GeneratorContextManagerBase):
-        return reaches_autocast(value.func, seen)
-    if isinstance(value, functools.partial):
-        return any(reaches_autocast(each, seen) for each in (value.func, *value.args))
-    if not isinstance(value, types.FunctionType):
-        cls = value if isinstance(value, type) else type(value)
-        methods = [vars(cls).get(name) for name in ("__init__", "__enter__", "__call__")]
-        return any(
-            reaches_autocast(each, seen) for each in methods if isinstance(each, types.FunctionType)
-        )
-    if (value.__module__ or "").split(".")[0] == "torch" and not value.__closure__:
-        return False
-    named = _named(value.__code__, value.__globals__)
-    closed = (cell.cell_contents for cell in value.__closure__ or () if _is_full(cell))
-    return any(reaches_autocast(each, seen) for each in (*named, *closed))
-
-
-def _is_full(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True
-
-
-def _named(code: types.CodeType, names: dict[str, Any]) -> Iterator[Any]:
-    """What a code object's names stand for: globals, and attributes of modules among them."""
-    found = [names[name] for name in code.co_names if name in names]
-    modules: set[int] = set()
-    while found:
-        value = found.pop()
-        if not isinstance(value, types.ModuleType):
-            yield value
-        elif id(value) not in modules:
-            modules.add(id(value))
-            found += [vars(value)[name] for name in code.co_names if name in vars(value)]
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _named(constant, names)

@@ -17,6 +17,7 @@ from torch.jit import ScriptFunction, ScriptModule
 from torch.utils import _pytree as pytree
 
 from jit_amp import _C, _check, _examples, _kept
+from jit_amp._export_alone import alone
 from jit_amp._free_sizes import as_told, freest
 from jit_amp._freeze import _misfit
 from jit_amp._larger_hints import is_for_larger_alone, put_larger_hints
@@ -80,7 +81,7 @@ def export(
     named = dict(kwargs or {})
     program = _program_of(model)
     scripted = program if isinstance(program, ScriptModule) else None
-    with _kept.no_autocast(), _kept.random_state():
+    with alone(), _kept.no_autocast(), _kept.random_state():
         if scripted is not None:
             if not scripted._c._has_method("forward"):
                 raise TypeError(

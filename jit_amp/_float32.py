@@ -28,7 +28,7 @@ from torch.overrides import (
     _pop_mode_temporarily,
 )
 
-from jit_amp import _methods
+from jit_amp import _methods, _replacing
 from jit_amp._values import attributes, is_data
 
 REDUCED = (torch.bfloat16, torch.float16)
@@ -121,10 +121,8 @@ def off(device_type: str) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for device in dict.fromkeys((device_type, "cpu", "cuda")):
             stack.enter_context(torch.autocast(device, enabled=False))
-        before = is_off()
-        _this_thread.is_off = True
-        stack.callback(setattr, _this_thread, "is_off", before)
-        yield
+        with _replacing.values(vars(_this_thread), is_off=True):
+            yield
 
 
 def is_off() -> bool:
@@ -327,74 +325,50 @@ def functions(source: str) -> Iterator[tuple[str, ast.FunctionDef]]:
 _NAMED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-class _Replaced:
-    """A function of PyTorch's, replaced while any thread is in it."""
-
-    def __init__(self, module: Any, name: str, made: Callable[[Any], Any]) -> None:
-        self._module, self._name, self._made = module, name, made
-        self._lock = threading.Lock()
-        self._threads = 0
-        self._original: Any = None
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._threads += 1
-            if self._threads == 1:
-                self._original = getattr(self._module, self._name)
-                vars(self._module)[self._name] = self._made(self._original)
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._threads -= 1
-            if self._threads == 0:
-                vars(self._module)[self._name] = self._original
+def _is_concerned() -> Any:
+    return True if is_off() or getattr(_this_thread, "on_scope", None) else None
 
 
-# torch.autocast calls this function when it is entered, and then everything is set already.
+def _entered(_: bool, original: Callable[..., Any]) -> Any:
+    """torch.autocast calls it once when it is entered, and then everything is set already."""
+    frame = _replacing.caller()
+    scope = frame.f_locals.get("self") if frame.f_code is _ENTERS else None
+    if scope is not None and scope._enabled:
+        if note := getattr(_this_thread, "on_scope", None):
+            note(scope)
+        if is_off():
+            torch.set_autocast_enabled(scope.device, False)
+    return original()
+
+
 _ENTERS = torch.amp.autocast_mode.autocast.__enter__.__code__
 
 
-def _entered(original: Any) -> Any:
-    @functools.wraps(original)
-    def autocast_increment_nesting(*args: Any) -> Any:
-        frame = sys._getframe(1)
-        while frame.f_back and frame.f_code is not _ENTERS:  # `trace` may be watching too
-            frame = frame.f_back
-        scope = frame.f_locals.get("self")
-        if isinstance(scope, torch.autocast) and scope._enabled:
-            if note := getattr(_this_thread, "on_scope", None):
-                note(scope)
-            if is_off():
-                torch.set_autocast_enabled(scope.device, False)
-        return original(*args)
-
-    return autocast_increment_nesting
+def _widenings() -> Any:
+    """Whether this thread's function modes are all ours, and there are some."""
+    modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    return modes if modes and all(isinstance(each, _Widening) for each in modes) else None
 
 
-def _overridden(original: Any) -> Any:
-    @functools.wraps(original)
-    def has_torch_function(tensors: Any) -> bool:
-        modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-        with contextlib.ExitStack() as stack:
-            for _ in modes if all(isinstance(each, _Widening) for each in modes) else ():
-                stack.enter_context(_pop_mode_temporarily())
-            return bool(original(tensors))
-
-    return has_torch_function
+def _overridden(modes: list[Any], original: Callable[..., Any], tensors: Any) -> bool:
+    with contextlib.ExitStack() as stack:
+        for _ in modes:
+            stack.enter_context(_pop_mode_temporarily())
+        return bool(original(tensors))
 
 
-_scopes_watched = _Replaced(torch, "autocast_increment_nesting", _entered)
+_scopes_watched = _replacing.functions(
+    _replacing.Hook(torch, "autocast_increment_nesting", _entered, _is_concerned)
+)
 # nn.MultiheadAttention and nn.TransformerEncoder take another way where a mode is on
 # (torch/nn/modules/activation.py, transformer.py).
-_modes_unseen = _Replaced(torch.overrides, "has_torch_function", _overridden)
+_modes_unseen = _replacing.functions(
+    _replacing.Hook(torch.overrides, "has_torch_function", _overridden, _widenings)
+)
 
 
 @contextlib.contextmanager
 def scopes_noted(note: Callable[[torch.autocast], None]) -> Iterator[None]:
     """Calls `note` with each scope that this thread enters enabled."""
-    _this_thread.on_scope = note
-    try:
-        with _scopes_watched:
-            yield
-    finally:
-        _this_thread.on_scope = None
+    with _scopes_watched, _replacing.values(vars(_this_thread), on_scope=note):
+        yield

@@ -41,7 +41,8 @@ def freeze(
     The frozen module holds stock operators only: no scope, and no operator of
     jit_amp's. Each weight is a constant in the dtype that it is used in. Save it with
     ``torch.jit.save`` or ``_save_for_lite_interpreter``, and load it where jit_amp is not. Call it
-    outside any autocast, because its scopes are part of it already.
+    outside any autocast, because its scopes are part of it already: inside of one for a device that
+    it computes on, the call raises ``torch.jit.Error``.
 
     The first three arguments are those of ``torch.jit.freeze`` (``torch/jit/_freeze.py``).
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch.jit import ScriptFunction
 
-from jit_amp import _compiling
+from jit_amp import _C, _compiling
 from jit_amp._freeze import freeze, optimize_for_inference
 from jit_amp._ignore import ignore_amp
 from jit_amp._script import lower_types, script
@@ -87,29 +88,16 @@ def _ignore(self: Any, ignore: bool) -> None:
         _set_ignore_amp(self, ignore)
 
 
-_before: dict[str, Any] = {}  # what was there when it was installed; empty when it is not
+_OURS_INSTALLED = _C.Replacements(
+    [
+        *(_C.Replaced(torch.jit, name, function) for name, function in _OURS.items()),
+        _C.Replaced(_scripted_function, "_set_ignore_amp", _ignore),
+    ]
+)
+_holds: list[_C.Hold] = []  # what `install` has returned
 
 
-class _Installed:
-    """What ``jit_amp.install`` returns: leaving it brings back what was there before."""
-
-    def __init__(self, was_installed: bool) -> None:
-        self._was_installed = was_installed
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *exception: object) -> None:
-        if not self._was_installed:
-            uninstall()
-
-
-def _put(functions: dict[str, Any]) -> None:
-    for name, function in functions.items():
-        setattr(torch.jit, name, function)
-
-
-def install() -> _Installed:
+def install() -> AbstractContextManager[None]:
     """Makes plain ``torch.jit`` go through jit_amp, for code that is not to be changed.
 
     Replaced are ``torch.jit.script``, ``trace``, ``trace_module``, ``freeze``, ``load``,
@@ -117,20 +105,21 @@ def install() -> _Installed:
     ``freeze`` and ``optimize_for_inference`` take ``example_inputs`` too, by keyword. What was
     scripted before stays as it is. Calling it again changes nothing.
 
+    It holds in every thread. Where several threads have installed it, it holds until the last of
+    them has left its block.
+
     Returns:
         ContextManager: ``with jit_amp.install():`` brings back, at the end of the block, what
             was there before it. Without ``with`` it holds until ``jit_amp.uninstall``.
     """
-    was_installed = bool(_before)
-    if not was_installed:
-        _before.update({name: getattr(torch.jit, name) for name in _NAMES})
-        _put(_OURS)
-        _scripted_function._set_ignore_amp = _ignore
-    return _Installed(was_installed)
+    hold = _C.Hold(_OURS_INSTALLED)
+    _holds[:] = [*(each for each in _holds if not each.is_released), hold]
+    return hold
 
 
 def uninstall() -> None:
-    """Brings PyTorch's own functions back. What was scripted in between stays jit_amp's."""
-    _put(_before)
-    _before.clear()
-    _scripted_function._set_ignore_amp = _set_ignore_amp
+    """Brings PyTorch's own functions back. What was scripted in between stays jit_amp's. The blocks
+    of other threads, ``with jit_amp.install():``, stay as they are."""
+    for hold in list(_holds):
+        if not hold.is_anothers:
+            hold.release()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import random
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import torch
+
+from jit_amp import _C, _replacing
 
 _cuda: Any = torch.cuda
 
@@ -72,18 +76,42 @@ def no_autocast() -> Iterator[None]:
 @contextlib.contextmanager
 def silent(name: str) -> Iterator[None]:
     """Without what the logger of that name tells."""
-    logger = logging.getLogger(name)
-    before, logger.disabled = logger.disabled, True
+    with _silenced(name):
+        yield
+
+
+@functools.cache
+def _silenced(name: str) -> _C.Replacements:
+    yes: Any = ("disabled by", __name__)  # not the True that may stand there
+    return _replacing.values(vars(logging.getLogger(name)), disabled=yes)
+
+
+class _PassOff:
+    """How many are in `without_pytorchs_pass`, and whether PyTorch's pass was on before."""
+
+    lock, users, before = threading.Lock(), 0, False
+
+
+@contextlib.contextmanager
+def without_pytorchs_pass() -> Iterator[None]:
+    """Without PyTorch's own autocast pass (torch/csrc/jit/passes/autocast.cpp), in the process."""
+    with _PassOff.lock:
+        if _PassOff.users == 0:
+            _PassOff.before = torch._C._jit_set_autocast_mode(False)
+        _PassOff.users += 1
     try:
         yield
     finally:
-        logger.disabled = before
+        with _PassOff.lock:
+            _PassOff.users -= 1
+            if _PassOff.users == 0:
+                torch._C._jit_set_autocast_mode(_PassOff.before)
 
 
 def _nesting() -> int:
     """How many autocast scopes are open."""
-    torch.autocast_increment_nesting()
-    return torch.autocast_decrement_nesting()
+    increment, decrement = torch.autocast_increment_nesting, torch.autocast_decrement_nesting
+    return (increment(), decrement())[1]  # one line: an interrupt comes before it or after it
 
 
 @contextlib.contextmanager

@@ -21,6 +21,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from jit_amp import _replacing
+
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 _HELD = "_jit_amp_methods"
 _NAMES = ("forward", "_call_impl")  # the second runs hooks too
@@ -42,7 +44,7 @@ def changed(wraps: Mapping[nn.Module, Wrap], name: str = "forward") -> Iterator[
         for module, wrap in wraps.items():
             change = _Change(name, wrap)
             if not change.begin(module):
-                stack.enter_context(_replaced(module, name, wrap(getattr(module, name))))
+                stack.enter_context(_overlaid(module, name, wrap))
             changes.append(change)
             stack.callback(change.end)
         yield
@@ -54,16 +56,42 @@ def is_changed(module: nn.Module) -> bool:
 
 
 @contextlib.contextmanager
-def _replaced(module: nn.Module, name: str, function: Callable[..., Any]) -> Iterator[None]:
+def _overlaid(module: nn.Module, name: str, wrap: Wrap) -> Iterator[None]:
     """The same for one that has such an attribute itself, or was scripted."""
-    before = vars(module).get(name)
-    vars(module)[name] = function
+    with _lock:
+        overlays = _overlays.setdefault(module, {})
+        overlay = overlays.setdefault(name, _Overlay(module, name))
+        overlay.wraps = (*overlay.wraps, wrap)
     try:
-        yield
+        with overlay.replacement:
+            yield
     finally:
-        vars(module).pop(name, None)
-        if before is not None:
-            vars(module)[name] = before
+        with _lock:
+            left = list(overlay.wraps)
+            left.remove(wrap)
+            overlay.wraps = tuple(left)
+            if not left:
+                overlays.pop(name, None)
+
+
+class _Overlay:
+    """A method that stands in a module's own attributes for a while, and what is made of it."""
+
+    def __init__(self, module: nn.Module, name: str) -> None:
+        self.wraps: tuple[Wrap, ...] = ()
+        below = getattr(module, name)
+
+        @functools.wraps(below)
+        def running_otherwise(*args: Any, **kwargs: Any) -> Any:
+            function = below
+            for wrap in self.wraps:
+                function = wrap(function)
+            return function(*args, **kwargs)
+
+        self.replacement = _replacing.values(vars(module), **{name: running_otherwise})
+
+
+_overlays: weakref.WeakKeyDictionary[nn.Module, dict[str, _Overlay]] = weakref.WeakKeyDictionary()
 
 
 class _Change:

@@ -9,27 +9,21 @@ hint (c10/core/SymbolicShapeMeta.cpp says that this is to be mended), so here th
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from torch.fx.experimental import _config as symbolic_shapes_config
 from torch.fx.experimental.sym_node import SymNode
 
-_lock = threading.Lock()
-_has_hint = SymNode.has_hint
-_users = 0
+from jit_amp import _replacing
 
 
 @contextmanager
 def without_looking() -> Iterator[None]:
     """For what is traced inside."""
-    _enter()
-    try:
-        with symbolic_shapes_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
-            yield
-    finally:
-        _leave()
+    with _NO_HINTS, symbolic_shapes_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
+        yield
 
 
 def is_oblivious() -> bool:
@@ -37,23 +31,10 @@ def is_oblivious() -> bool:
     return bool(symbolic_shapes_config.backed_size_oblivious)
 
 
-def _enter() -> None:
-    global _has_hint, _users
-    with _lock:
-        if _users == 0:
-            _has_hint = SymNode.has_hint
-            SymNode.has_hint = _says  # type: ignore[method-assign]
-        _users += 1
+def _says(_: bool, original: Any, node: SymNode) -> bool:
+    return False
 
 
-def _leave() -> None:
-    global _users
-    with _lock:
-        _users -= 1
-        if _users == 0:
-            SymNode.has_hint = _has_hint  # type: ignore[method-assign]
-
-
-def _says(self: SymNode) -> bool:
-    """Other threads may trace otherwise."""
-    return not is_oblivious() and _has_hint(self)
+_NO_HINTS = _replacing.functions(
+    _replacing.Hook(SymNode, "has_hint", _says, lambda: is_oblivious() or None)
+)

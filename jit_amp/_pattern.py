@@ -8,8 +8,10 @@ import torch
 
 
 def scope() -> None:
-    """The one that jit_amp models its own on."""
+    """Those that jit_amp models its own on: one of autocast, and one for gradients."""
     with torch.autocast("cpu"):
+        pass
+    with set_grad(True):
         pass
 
 

@@ -19,6 +19,7 @@ from torch import nn
 from jit_amp import _evaluation
 from jit_amp import _scope_syntax as syntax
 from jit_amp._evaluation import Failed
+from jit_amp._reaching import reaches_autocast
 from jit_amp._scope_names import PLAIN, Kind, Names, tree_of
 
 
@@ -276,7 +277,7 @@ class Contexts(Names):
             return self._grad_mode(call, callee)
         parts = [*call.args, *(each.value for each in call.keywords)]
         if any(self.kind(part) is Kind.RUN for part in parts):
-            if _evaluation.reaches_autocast(callee):
+            if reaches_autocast(callee):
                 raise Failed(101, f"`{self._unknown(call)}` in `{ast.unparse(call)}`")
             return None
         if callee is contextlib.suppress:
@@ -285,7 +286,7 @@ class Contexts(Names):
             self.is_changed = True
             return Enter([])
         is_class = isinstance(callee, type) and "__init__" in vars(callee)
-        if is_class and not _evaluation.reaches_autocast(callee):
+        if is_class and not reaches_autocast(callee):
             return None  # TorchScript may have it
         if not callable(callee):
             return None
@@ -387,7 +388,7 @@ class Contexts(Names):
             return False
         members = value.values() if isinstance(value, dict) else value
         members = members if isinstance(members, (list, tuple, type({}.values()))) else [value]
-        return any(_evaluation.reaches_autocast(each) for each in members)
+        return any(reaches_autocast(each) for each in members)
 
     def _unknown(self, expr: ast.AST) -> str:
         """The largest part of an expression that is of a value at run time alone."""

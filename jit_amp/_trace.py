@@ -7,9 +7,7 @@ import functools
 import inspect
 import linecache
 import os
-import sys
 import threading
-import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn, ParamSpec, TypeVar, overload
@@ -19,7 +17,7 @@ from torch._jit_internal import FunctionModifiers
 from torch.jit import ScriptFunction, ScriptModule, _state
 from torch.jit import _trace as _original
 
-from jit_amp import _C, _check, _compiling, _decorated, _float32, _kept
+from jit_amp import _C, _check, _compiling, _decorated, _float32, _kept, _replacing
 from jit_amp import _precision as _precisions
 from jit_amp._precision import Precision
 from jit_amp._script import lower_types, script
@@ -242,7 +240,7 @@ def _traced(
                 raise
             _refuse_what_the_tracer_fails_on(func, str(error).splitlines()[0])
 
-    if _is_recording():  # PyTorch's check of a trace traces again
+    if _state_of_trace():  # PyTorch's check of a trace traces again
         return run(check_trace)
     if isinstance(func, (ScriptModule, ScriptFunction)):
         return script(run(check_trace))
@@ -252,10 +250,10 @@ def _traced(
         for device in _kept.autocast_devices()
         if torch.is_autocast_enabled(device)
     ]
-    with _recorded() as recording, _compiling.of_a_trace():
+    with _recorded() as state, _compiling.of_a_trace():
         traced = run(check_trace)
-        if not _this_thread.is_checked:
-            recording.check()
+        if not state.is_checked:
+            state.recording.check()
     if not isinstance(traced, (ScriptModule, ScriptFunction)):  # PYTORCH_JIT=0
         return traced
     if isinstance(traced, ScriptModule):
@@ -347,158 +345,127 @@ def _holds_scripted(python: Any, traced: Any) -> bool:
     )
 
 
-@contextlib.contextmanager
-def _recorded() -> Iterator[_C.Recording]:
-    """Inside, traces hold their scopes, and nothing but their own casts of weights."""
-    with _watched(), contextlib.ExitStack() as undo:
-        # A cast that was made before would be a constant, or not to be differentiated.
-        cache_enabled = torch.is_autocast_cache_enabled()
-        torch.clear_autocast_cache()
-        torch.set_autocast_cache_enabled(False)
-        undo.callback(torch.set_autocast_cache_enabled, cache_enabled)
-        recording = _this_thread.recording = _C.Recording()
-        _this_thread.is_checked = False
-        _this_thread.given = weakref.WeakKeyDictionary()  # to the objects that were made
-        _this_thread.entered = {}  # the scopes that an object has open, by the object's id
-        undo.callback(recording.stop)
-        undo.callback(setattr, _this_thread, "is_recording", False)
-        _this_thread.is_recording = True
-        yield recording
+class _State:
+    """What is known of the trace that a thread makes."""
+
+    def __init__(self) -> None:
+        self.recording = _C.Recording()
+        self.is_checked = False
+        # What was given to the autocast objects that were made: whether a dtype, and cache_enabled.
+        self.given: weakref.WeakKeyDictionary[Any, tuple[bool, Any]] = weakref.WeakKeyDictionary()
+        self.entered: dict[int, list[int]] = {}  # the scopes that an object has open, by its id
 
 
 @contextlib.contextmanager
-def _watched() -> Iterator[None]:
-    """Sees torch.autocast objects made, entered and left in this thread, by the functions that
-    their methods call. Classes stay as they are: TorchScript compiles that class from its Python
-    members, in this thread too. Other threads' calls pass through."""
-    with _tracing:  # PyTorch's tracer has what it is tracing in a global variable
-        try:
-            for module, name, watch in _WATCHED:
-                _originals[module, name] = getattr(module, name)
-                setattr(module, name, watch(_originals[module, name]))
-            yield
-        finally:
-            _unwatch()
+def _recorded() -> Iterator[_State]:
+    """Inside, traces hold their scopes, and nothing but their own casts of weights.
 
-
-def _unwatch() -> None:
-    for (module, name), original in _originals.items():
-        setattr(module, name, original)
-    _originals.clear()
+    torch.autocast objects are seen when this thread makes, enters and leaves them, by the functions
+    that their methods call. Classes stay as they are: TorchScript compiles that class from its
+    Python members, in this thread too.
+    """
+    cache_enabled = functools.partial(
+        torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled()
+    )
+    with _tracing, _WATCHED:  # PyTorch's tracer has what it is tracing in a global variable
+        state = _State()
+        undo = _C.AtExit([state.recording.stop, cache_enabled])
+        with undo, _replacing.values(vars(_this_thread), trace=state):
+            # A cast that was made before would be a constant, or not to be differentiated.
+            torch.clear_autocast_cache()
+            torch.set_autocast_cache_enabled(False)
+            yield state
 
 
 def _users_line() -> tuple[str, int, str]:
     """File and number of the line that enters a scope, and what a refusal shows of it."""
-    frame = sys._getframe(2)
-    while frame.f_back and frame.f_code.co_filename in (__file__, _autocast_file):
+    frame = _replacing.caller()
+    while frame.f_back and frame.f_code.co_filename == _autocast_file:
         frame = frame.f_back
     file, line = frame.f_code.co_filename, frame.f_lineno
     return file, line, f'  File "{file}", line {line}\n{linecache.getline(file, line)}'
 
 
-def _is_recording() -> bool:
-    return getattr(_this_thread, "is_recording", False)
+def _state_of_trace() -> _State | None:
+    return getattr(_this_thread, "trace", None)
 
 
-def _caller(method: types.CodeType) -> Any:
-    """The names of the frame that called a watched function, if it is that method's."""
-    frame = sys._getframe(2)
-    return frame.f_locals if frame.f_code is method else None
+def scope_of_caller() -> torch.autocast | None:
+    """The object whose ``__enter__`` or ``__exit__`` calls a function that is being replaced."""
+    frame = _replacing.caller()
+    is_one = frame.f_code in (_autocast.__enter__.__code__, _autocast.__exit__.__code__)
+    return frame.f_locals["self"] if is_one else None
 
 
-def _making(original: Callable[..., Any]) -> Callable[..., Any]:
+def _making(state: _State, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Called by __init__, which keeps no word of whether a dtype and cache_enabled were given."""
-
-    @functools.wraps(original)
-    def is_autocast_available(*args: Any, **kwargs: Any) -> Any:
-        if _is_recording() and (names := _caller(_MAKES)):
-            _this_thread.given[names["self"]] = names["dtype"] is not None, names["cache_enabled"]
-        return original(*args, **kwargs)
-
-    return is_autocast_available
+    frame = _replacing.caller()
+    if frame.f_code is _autocast.__init__.__code__:
+        names = frame.f_locals
+        state.given[names["self"]] = names["dtype"] is not None, names["cache_enabled"]
+    return original(*args, **kwargs)
 
 
-def _entering(original: Callable[..., Any]) -> Callable[..., Any]:
+def _entering(state: _State, original: Callable[..., Any]) -> Any:
     """Called once by __enter__."""
-
-    @functools.wraps(original)
-    def autocast_increment_nesting(*args: Any) -> Any:
-        if _is_recording() and (names := _caller(_ENTERS)) and torch._C._is_tracing():
-            scope = names["self"]
-            made_before = True, scope._cache_enabled
-            dtype_given, cache_enabled = _this_thread.given.get(scope, made_before)
-            enabled = scope._enabled and not _float32.is_off()
-            number = _C.record_enter(
-                (scope.device, scope.fast_dtype, enabled, cache_enabled),
-                dtype_given,
-                *_users_line(),
-            )
-            if number is not None:
-                _this_thread.entered.setdefault(id(scope), []).append(number)
-        return original(*args)
-
-    return autocast_increment_nesting
+    if (scope := scope_of_caller()) is not None and torch._C._is_tracing():
+        made_before = True, scope._cache_enabled
+        dtype_given, cache_enabled = state.given.get(scope, made_before)
+        enabled = scope._enabled and not _float32.is_off()
+        number = _C.record_enter(
+            (scope.device, scope.fast_dtype, enabled, cache_enabled),
+            dtype_given,
+            *_users_line(),
+        )
+        if number is not None:
+            state.entered.setdefault(id(scope), []).append(number)
+    return original()
 
 
-def _leaving(original: Callable[..., Any]) -> Callable[..., Any]:
+def _leaving(state: _State, original: Callable[..., Any]) -> Any:
     """Called once by __exit__."""
-
-    @functools.wraps(original)
-    def autocast_decrement_nesting(*args: Any) -> Any:
-        names = _caller(_LEAVES) if _is_recording() else None
-        # An object may be open in several threads: a decorator has one.
-        if names and _this_thread.entered.get(id(names["self"])):
-            scope = names["self"]
-            number = _this_thread.entered[id(scope)].pop()
-            _C.record_exit(number, (scope.device, scope.prev_fastdtype, scope.prev, None))
-        return original(*args)
-
-    return autocast_decrement_nesting
+    scope = scope_of_caller()
+    # An object may be open in several threads: a decorator has one.
+    if scope is not None and state.entered.get(id(scope)):
+        number = state.entered[id(scope)].pop()
+        _C.record_exit(number, (scope.device, scope.prev_fastdtype, scope.prev, None))
+    return original()
 
 
-def _checking(original: Callable[..., None]) -> Callable[..., None]:
+def _checking(
+    state: _State,
+    original: Callable[..., None],
+    inputs: Any,
+    python: Any,
+    traced: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> None:
     """PyTorch's check of a trace, which follows it at once: not where it would be wrong."""
-
-    @functools.wraps(original)
-    def _check_trace(inputs: Any, python: Any, traced: Any, *args: Any, **kwargs: Any) -> None:
-        if not _is_recording():
+    if not state.is_checked:
+        state.is_checked = True
+        state.recording.check()
+    # PyTorch's own pass would change what is compared, under an ambient autocast.
+    ambient = any(torch.is_autocast_enabled(device) for device in _kept.autocast_devices())
+    with _kept.without_pytorchs_pass() if ambient else contextlib.nullcontext():
+        if not _waits(traced) and not _holds_scripted(python, traced):
             original(inputs, python, traced, *args, **kwargs)
-            return
-        if not _this_thread.is_checked:
-            _this_thread.is_checked = True
-            _this_thread.recording.check()
-        # PyTorch's own pass would change what is compared, under an ambient autocast.
-        ambient = any(torch.is_autocast_enabled(device) for device in _kept.autocast_devices())
-        pass_enabled = torch._C._jit_set_autocast_mode(False) if ambient else None
-        try:
-            if not _waits(traced) and not _holds_scripted(python, traced):
-                original(inputs, python, traced, *args, **kwargs)
-        finally:
-            if pass_enabled is not None:
-                torch._C._jit_set_autocast_mode(pass_enabled)
-
-    return _check_trace
 
 
-_MAKES = _autocast.__init__.__code__
-_ENTERS = _autocast.__enter__.__code__
-_LEAVES = _autocast.__exit__.__code__
-_WATCHED: list[tuple[Any, str, Callable[[Any], Any]]] = [
-    (torch.amp.autocast_mode, "is_autocast_available", _making),
-    (torch, "autocast_increment_nesting", _entering),
-    (torch, "autocast_decrement_nesting", _leaving),
-    (_original, "_check_trace", _checking),
-]
+_WATCHED = _replacing.functions(
+    _replacing.Hook(torch.amp.autocast_mode, "is_autocast_available", _making, _state_of_trace),
+    _replacing.Hook(torch, "autocast_increment_nesting", _entering, _state_of_trace),
+    _replacing.Hook(torch, "autocast_decrement_nesting", _leaving, _state_of_trace),
+    _replacing.Hook(_original, "_check_trace", _checking, _state_of_trace),
+)
 _tracing = threading.RLock()
-_originals: dict[tuple[Any, str], Any] = {}
 
 
 def _in_child() -> None:
     """A thread that traced is not there in a forked child, unless it is the one that forked. A fork
     does not wait for it: a trace runs the user's code, which may wait for what forks."""
     global _tracing
-    if not _is_recording():
-        _unwatch()
+    if _state_of_trace() is None:
         _tracing = threading.RLock()
 
 

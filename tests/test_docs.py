@@ -15,6 +15,7 @@ import ast
 import doctest
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -124,7 +125,7 @@ def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
         for block, text in zip(program, printed, strict=False):
             assert_printed(page, block, text)
     for block in filter(is_commands, blocks):
-        commands = block.text.replace("jit-amp ", f"{sys.executable} -m jit_amp ")
+        commands = block.text.replace("jit-amp ", f"{shlex.quote(sys.executable)} -m jit_amp ")
         assert_printed(page, block, run(["bash", "-e", "-c", commands], tmp_path))
 
 

@@ -12,35 +12,6 @@ namespace {
 
 using c10::TypeKind;
 
-// The type as it is written in TorchScript; empty for one that a check cannot take.
-std::string spelled(const c10::TypePtr& type) {
-  std::vector<std::string> parts;
-  for (const auto& part : type->containedTypes()) {
-    parts.push_back(spelled(part));
-    const auto tuple = part->cast<c10::TupleType>();
-    if (parts.back().empty() || (tuple && tuple->name())) {
-      return "";
-    }
-  }
-  switch (type->kind()) {
-    case TypeKind::TensorType:
-      return "Tensor";
-    case TypeKind::OptionalType:
-      return c10::str("Optional[", parts[0], "]");
-    case TypeKind::ListType:
-      return c10::str("List[", parts[0], "]");
-    case TypeKind::DictType:
-      return c10::str("Dict[", parts[0], ", ", parts[1], "]");
-    case TypeKind::TupleType:
-      return parts.empty() ? "" : c10::str("Tuple[", c10::Join(", ", parts), "]");
-    default:
-      return is_plain(type) && type->kind() != TypeKind::NoneType &&
-                     type->kind() != TypeKind::NumberType
-                 ? type->annotation_str()
-                 : "";
-  }
-}
-
 // A key as it is written in TorchScript.
 std::string literal(const c10::IValue& key) {
   return key.isString() ? "'" + key.toStringRef() + "'" : c10::str(key.toInt());
@@ -229,6 +200,34 @@ class Writer {
 
 }  // namespace
 
+std::string annotation_of(const c10::TypePtr& type) {
+  std::vector<std::string> parts;
+  for (const auto& part : type->containedTypes()) {
+    parts.push_back(annotation_of(part));
+    const auto tuple = part->cast<c10::TupleType>();
+    if (parts.back().empty() || (tuple && tuple->name())) {
+      return "";
+    }
+  }
+  switch (type->kind()) {
+    case TypeKind::TensorType:
+      return "Tensor";
+    case TypeKind::OptionalType:
+      return c10::str("Optional[", parts[0], "]");
+    case TypeKind::ListType:
+      return c10::str("List[", parts[0], "]");
+    case TypeKind::DictType:
+      return c10::str("Dict[", parts[0], ", ", parts[1], "]");
+    case TypeKind::TupleType:
+      return parts.empty() ? "" : c10::str("Tuple[", c10::Join(", ", parts), "]");
+    default:
+      return is_plain(type) && type->kind() != TypeKind::NoneType &&
+                     type->kind() != TypeKind::NumberType
+                 ? type->annotation_str()
+                 : "";
+  }
+}
+
 AbstractValue read_input(const c10::IValue& value, const c10::TypePtr& type) {
   if (!mentions_tensors(type)) {
     const auto optional = type->cast<c10::OptionalType>();
@@ -236,7 +235,7 @@ AbstractValue read_input(const c10::IValue& value, const c10::TypePtr& type) {
     return {.kind = is_fixed && !type->cast<c10::ClassType>() ? AbstractValue::plain
                                                               : AbstractValue::unknown};
   }
-  if (spelled(type).empty()) {
+  if (annotation_of(type).empty()) {
     return {};
   }
   if (const auto optional = type->cast<c10::OptionalType>()) {
@@ -309,7 +308,8 @@ std::string guard_of(const AbstractValue& input, const c10::TypePtr& type, const
                      bool by_example) {
   Writer writer(by_example);
   writer.check(input, type, "x", name, 1);
-  return writer.text.empty() ? "" : c10::str("def check(x: ", spelled(type), "):\n", writer.text);
+  return writer.text.empty() ? ""
+                             : c10::str("def check(x: ", annotation_of(type), "):\n", writer.text);
 }
 
 std::vector<AbstractValue> inputs_of(const torch::jit::Graph& graph,

@@ -27,6 +27,9 @@ AbstractValue join_inputs(const AbstractValue& one, const AbstractValue& other);
 std::string guard_of(const AbstractValue& input, const c10::TypePtr& type, const std::string& name,
                      bool by_example);
 
+// The type as it is written in TorchScript; empty for one that a check cannot take.
+std::string annotation_of(const c10::TypePtr& type);
+
 // TorchScript that asks whether a tensor is on such a device.
 std::string is_on(const std::string& tensor, c10::DeviceType device);
 

@@ -16,17 +16,20 @@
 #include "passes/freeze/decompose.h"
 #include "passes/freeze/fold_legalized.h"
 #include "passes/freeze/fold_weights.h"
+#include "passes/freeze/guard_autocast.h"
 #include "passes/freeze/guard_devices.h"
 #include "passes/freeze/legalize.h"
 #include "passes/freeze/merge_branches.h"
 #include "passes/freeze/share_parts.h"
 #include "passes/freeze/write_queries.h"
+#include "passes/quirks/annotate_elements.h"
 #include "passes/quirks/detach_sizes.h"
 #include "passes/quirks/keep_addmm.h"
 #include "passes/quirks/keep_detach.h"
 #include "passes/quirks/keep_dim.h"
 #include "passes/quirks/keep_gradients.h"
 #include "passes/quirks/keep_in_place.h"
+#include "passes/quirks/keep_results.h"
 #include "passes/quirks/keep_zero_dim.h"
 #include "passes/quirks/promote_operands.h"
 #include "passes/quirks/write_activations.h"
@@ -100,6 +103,10 @@ bool run_guard_devices(Context& c) {
   return c.has_casts && c.check_inputs && guard_devices(*c.graph, c.known_self);
 }
 
+bool run_guard_autocast(Context& c) {
+  return guard_autocast(*c.graph, c.self ? known_of(c.self) : AbstractValue(), c.inputs);
+}
+
 }  // namespace
 
 const std::vector<Pass>& freezing() {
@@ -109,6 +116,7 @@ const std::vector<Pass>& freezing() {
       {"keep_dim", run<keep_dim>, Phase::lowered, Phase::lowered, Kind::quirk},
       {"write_queries", run<write_queries>, Phase::lowered, Phase::lowered, Kind::meaning},
       {"keep_detach", run<hide_detach>, Phase::lowered, Phase::lowered, Kind::quirk},
+      {"keep_results", run<mark_results>, Phase::lowered, Phase::lowered, Kind::quirk},
       {"unmark_loops", run<unmark_loops>, Phase::lowered, Phase::freezable, Kind::meaning},
   };
   return passes;
@@ -117,6 +125,7 @@ const std::vector<Pass>& freezing() {
 const std::vector<Pass>& deciding() {
   static const auto& passes = *new std::vector<Pass>{
       {"keep_detach", run<show_detach>, Phase::freezable, Phase::freezable, Kind::quirk},
+      {"keep_results", run<unmark_results>, Phase::freezable, Phase::freezable, Kind::quirk},
       {"fold_weights", run<fold_weights>, Phase::freezable, Phase::freezable, Kind::speed,
        For::numerics},
       {"decompose", run<decompose>, Phase::freezable, Phase::freezable, Kind::meaning},
@@ -177,7 +186,10 @@ const std::vector<Pass>& legalizing() {
        For::servers},
       {"widen_products", run<widen_products>, Phase::stock, Phase::stock, Kind::speed,
        For::servers},
+      {"keep_results", run<keep_results>, Phase::stock, Phase::stock, Kind::quirk},
+      {"annotate_elements", run<annotate_elements>, Phase::stock, Phase::stock, Kind::quirk},
       {"guard_devices", run_guard_devices, Phase::stock, Phase::stock, Kind::meaning},
+      {"guard_autocast", run_guard_autocast, Phase::stock, Phase::stock, Kind::meaning},
   };
   return passes;
 }

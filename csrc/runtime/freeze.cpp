@@ -19,6 +19,7 @@
 #include "passes/freeze/join_weights.h"
 #include "passes/freeze/keep_state.h"
 #include "passes/freeze/own_constants.h"
+#include "passes/quirks/keep_results.h"
 #include "passes/quirks/own_callstacks.h"
 #include "passes/quirks/write_devices.h"
 #include "passes/server/pack_weights.h"
@@ -283,7 +284,14 @@ Module frozen_by_pytorch(const Module& module, const std::vector<std::string>& p
   if (io) {
     cast_inlined(own, kept, *io);
   }
+  for (const Kept& method : kept) {
+    if (GraphFunction* function = function_of(own, method)) {
+      auto graph = function->graph();
+      mark_results(graph);
+    }
+  }
   for (const FlatMethod& method : freeze_in_place(own, kept, preserved_attrs)) {
+    unmark_results(*method.graph);
     check_python(*method.graph);
   }
   std::vector<std::shared_ptr<Graph>> graphs;

@@ -74,6 +74,15 @@ void widen_inputs(Graph& graph) {
   }
 }
 
+void widen_results(Graph& graph) {
+  const WithInsertPoint here(graph.return_node());
+  for (size_t i = 0; i < graph.outputs().size(); ++i) {
+    if (Value* wide = widened(graph.outputs()[i])) {
+      graph.return_node()->replaceInput(i, wide);
+    }
+  }
+}
+
 void widen_lines(Block* block, Graph& pattern, const std::vector<Lines>& lines) {
   std::vector<Node*> nodes(block->nodes().begin(), block->nodes().end());
   for (Node* node : nodes) {

@@ -19,6 +19,9 @@ namespace jit_amp {
 // Casts the inputs of the graph.
 void widen_inputs(torch::jit::Graph& graph);
 
+// Casts its results, behind everything else.
+void widen_results(torch::jit::Graph& graph);
+
 // Puts a disabled scope around each operator and call in the block that the lines have, and casts
 // what it is given. What writes to a tensor stays as it is, and so do the views that it writes to.
 // `pattern` is wrap's.

@@ -10,13 +10,16 @@ namespace {
 
 using namespace torch::jit;
 
-Node* node_of(Graph& pattern, c10::Symbol kind) {
+// The first of a kind, which is autocast's, or the last, which is the one for gradients.
+Node* node_of(Graph& pattern, c10::Symbol kind, bool is_of_gradients) {
+  Node* last = nullptr;
   for (Node* node : pattern.nodes()) {
-    if (node->kind() == kind) {
-      return node;
+    if (node->kind() == kind && (!last || is_of_gradients)) {
+      last = node;
     }
   }
-  TORCH_CHECK(false, "jit_amp: the scope pattern has no ", kind.toQualString());
+  TORCH_CHECK(last, "jit_amp: the scope pattern has no ", kind.toQualString());
+  return last;
 }
 
 c10::IValue argument(const std::string& name, const Around& scope) {
@@ -26,7 +29,7 @@ c10::IValue argument(const std::string& name, const Around& scope) {
   if (name == "dtype") {
     return scope.dtype ? c10::IValue(*scope.dtype) : c10::IValue();
   }
-  if (name == "enabled") {
+  if (name == "enabled" || name == "mode") {
     return scope.enabled;
   }
   return scope.cache_enabled ? c10::IValue(*scope.cache_enabled) : c10::IValue();
@@ -35,7 +38,9 @@ c10::IValue argument(const std::string& name, const Around& scope) {
 }  // namespace
 
 Value* enter_scope(Node* before, Graph& pattern, const Around& scope) {
-  Node* const create = node_of(pattern, prim::CreateObject);
+  const bool is_of_gradients = scope.device_type == kGradients;
+  const auto like = [&](c10::Symbol kind) { return node_of(pattern, kind, is_of_gradients); };
+  Node* const create = like(prim::CreateObject);
   Graph& graph = *before->owningGraph();
   const WithInsertPoint here(before);
   Node* object = graph.insertNode(graph.createClone(create, [](Value* v) { return v; }));
@@ -48,11 +53,11 @@ Value* enter_scope(Node* before, Graph& pattern, const Around& scope) {
     }
   }
   Node* made = graph.insertNode(graph.create(prim::CallMethod, arguments, 1));
-  made->copyMetadata(node_of(pattern, prim::CallMethod));
+  made->copyMetadata(like(prim::CallMethod));
   made->s_(attr::name, "__init__");
   made->output()->setType(c10::NoneType::get());
   Node* enter = graph.insertNode(
-      graph.createClone(node_of(pattern, prim::Enter), [&](Value*) { return object->output(); }));
+      graph.createClone(like(prim::Enter), [&](Value*) { return object->output(); }));
   if (scope.where) {
     for (Node* node : {object, made, enter}) {
       node->setSourceRange(*scope.where);
@@ -62,24 +67,31 @@ Value* enter_scope(Node* before, Graph& pattern, const Around& scope) {
 }
 
 void exit_scope(Node* before, Graph& pattern, Value* object) {
+  const bool is_of_gradients = !is_autocast_class(object->type());
   before->owningGraph()
-      ->createClone(node_of(pattern, prim::Exit), [&](Value*) { return object; })
+      ->createClone(node_of(pattern, prim::Exit, is_of_gradients), [&](Value*) { return object; })
       ->insertBefore(before);
 }
 
 void wrap(Graph& graph, Graph& pattern, const std::vector<Around>& scopes) {
   Node* const first = *graph.nodes().begin();
-  std::vector<Value*> objects;
+  std::vector<Value*> objects;  // null where results are cast
   bool widens = false;
   for (const Around& scope : scopes) {
     if (scope.device_type == kWidens) {
       widens = true;
+    } else if (scope.device_type == kWidensResults) {
+      objects.push_back(nullptr);
     } else {
       objects.push_back(enter_scope(first, pattern, scope));
     }
   }
   for (auto object = objects.rbegin(); object != objects.rend(); ++object) {
-    exit_scope(graph.return_node(), pattern, *object);
+    if (*object) {
+      exit_scope(graph.return_node(), pattern, *object);
+    } else {
+      widen_results(graph);
+    }
   }
   if (widens) {
     widen_inputs(graph);

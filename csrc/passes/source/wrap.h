@@ -2,7 +2,8 @@
 //
 // Puts `with torch.autocast(...):` around everything that a source graph does, as if its author had
 // written it there. Decorators, scopes around a whole model and functions that ignore autocast all
-// become that, before any other pass: flatten, saving and exporting then know nothing of them.
+// become that, before any other pass: flatten, saving and exporting then know nothing of them. So
+// do `torch.no_grad()` and its like, and what casts inputs or results to float32.
 //
 // Changes the graph that it is given, which must belong to the caller alone.
 #pragma once
@@ -23,13 +24,16 @@ struct Around {
   std::optional<torch::jit::SourceRange> where = std::nullopt;  // none: where the pattern is
 };
 
-// The device type of what is no scope: the function's inputs are cast to float32
-// (passes/source/widen.h).
+// The device types of what is no scope of autocast: the function's inputs, or its results, are cast
+// to float32 (passes/source/widen.h); gradients are recorded inside if it is enabled, and not if
+// it is not.
 inline constexpr char kWidens[] = "float32 inputs";
+inline constexpr char kWidensResults[] = "float32 results";
+inline constexpr char kGradients[] = "gradients";
 
 // One scope: makes its object and enters it before a node; returns the object. `pattern` is the
-// graph of a scripted `def f(): with torch.autocast("cpu"): pass`: its nodes are the model for
-// ours.
+// graph of the scripted function `scope` of jit_amp/_pattern.py, in which there is one of
+// autocast, and behind it one for gradients: their nodes are the model for ours.
 torch::jit::Value* enter_scope(torch::jit::Node* before, torch::jit::Graph& pattern,
                                const Around& scope);
 void exit_scope(torch::jit::Node* before, torch::jit::Graph& pattern, torch::jit::Value* object);

@@ -33,12 +33,18 @@ def built(name: str, folder: Path) -> Path:
     return folder / name
 
 
-def ran(program: Path, model: Path, inputs: tuple[Any, ...], folder: Path) -> tuple[Any, ...]:
-    """The results of each call, or a RuntimeError with what the program said."""
+def ran(
+    program: Path, model: Path, inputs: tuple[Any, ...], folder: Path, autocast: bool = False
+) -> tuple[Any, ...]:
+    """The results of each call, or a RuntimeError with what the program said.
+
+    With `autocast`, the calls are made under autocast for the CPU.
+    """
     paths = [model, folder / "inputs.pt", folder / "outputs.pt"]
     torch.save(inputs, paths[1])
     paths[2].unlink(missing_ok=True)
-    done = subprocess.run([program, *paths], capture_output=True, text=True)
+    command = [program, *paths, *(["autocast"] if autocast else [])]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr)
     return torch.load(paths[2])

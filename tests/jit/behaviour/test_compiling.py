@@ -464,39 +464,6 @@ def test_hooks_of_what_was_loaded_run_while_installed() -> None:
         assert_same(loaded(X), Holds(module)(X), "loaded")
 
 
-@torch.no_grad()
-@torch.autocast("cpu", dtype=torch.bfloat16)
-def decorated_twice(x: Tensor):
-    return x @ x
-
-
-def test_a_decorator_around_autocasts_is_refused() -> None:
-    with pytest.raises(jit_amp.AutocastError, match=r"`decorated_twice` has a decorator.*JA118"):
-        jit_amp.script(decorated_twice)
-
-
-WITHOUT_GRADIENTS = "`with torch.no_grad():` inside the function"
-
-
-@torch.inference_mode()
-@torch.autocast("cpu", dtype=torch.bfloat16)
-def decorated_with_inference_mode(x: Tensor):
-    return x @ x
-
-
-@torch.set_grad_enabled(False)
-@torch.autocast("cpu", dtype=torch.bfloat16)
-def decorated_with_set_grad_enabled(x: Tensor):
-    return x @ x
-
-
-class DecoratedWithEnableGrad(nn.Module):
-    @torch.enable_grad()
-    @torch.autocast("cpu", dtype=torch.bfloat16)
-    def forward(self, x: Tensor):
-        return x @ x
-
-
 @mine
 @torch.no_grad()
 @torch.autocast("cpu", dtype=torch.bfloat16)
@@ -504,30 +471,9 @@ def decorated_by_hand_too(x: Tensor):
     return x @ x
 
 
-@pytest.mark.parametrize(
-    ("refused", "mode", "advised"),
-    [
-        (decorated_twice, "torch.no_grad()", WITHOUT_GRADIENTS),
-        (decorated_with_inference_mode, "torch.inference_mode()", WITHOUT_GRADIENTS),
-        (decorated_with_set_grad_enabled, "torch.set_grad_enabled(False)", WITHOUT_GRADIENTS),
-        (DecoratedWithEnableGrad(), "torch.enable_grad()", "`with torch.enable_grad():` around"),
-    ],
-)
-def test_a_gradient_mode_around_autocasts_decorator_is_named(
-    refused: Any, mode: str, advised: str
-) -> None:
-    with pytest.raises(jit_amp.AutocastError, match="JA118") as error:
-        jit_amp.script(refused)
-    first, *_, advice = str(error.value).split("\n\n")[:-1]
-    assert f"a decorator, `@{mode}`, above one that enters autocast" in first
-    assert advice.startswith(f"Instead: {advised}")
-    assert f" in place of `@{mode}`; and for autocast `with torch.autocast(...):`" in advice
-
-
-def test_another_decorator_around_autocasts_is_not_taken_for_a_gradient_mode() -> None:
-    with pytest.raises(jit_amp.AutocastError, match=r"has a decorator that enters.*JA118") as error:
+def test_another_decorator_around_known_ones_is_refused() -> None:
+    with pytest.raises(jit_amp.AutocastError, match=r"has a decorator that enters.*JA118"):
         jit_amp.script(decorated_by_hand_too)
-    assert "no_grad" not in str(error.value).partition("Instead: ")[2]
 
 
 @torch.autocast("cpu", dtype=torch.bfloat16)
@@ -541,13 +487,13 @@ def without_gradients_in_one_with(x: Tensor):
         return x @ x
 
 
-@pytest.mark.parametrize("advised", [without_gradients, without_gradients_in_one_with])
-def test_what_is_advised_for_a_gradient_mode_is_as_eager(advised: Any) -> None:
-    scripted = jit_amp.script(advised)
+@pytest.mark.parametrize("function", [without_gradients, without_gradients_in_one_with])
+def test_a_gradient_mode_in_a_with_is_as_eager(function: Any) -> None:
+    scripted = jit_amp.script(function)
     x = torch.randn(4, 4, requires_grad=True)
     for recording in (True, False, True):
         with torch.set_grad_enabled(recording):
-            eager, ours = advised(x), scripted(x)
+            eager, ours = function(x), scripted(x)
         assert not ours.requires_grad
         assert_same(ours, eager, f"with gradients: {recording}")
 

@@ -59,9 +59,27 @@ def test_it_runs_or_is_known_not_to(engine: str, model: str, dtype: str, tmp_pat
         assert found["is_right"], f"{route}: {found['says']}"
 
 
+def packages_without_a_space(folder: Path) -> Path:
+    """The folder that PyTorch is installed in, by a path that its Inductor can give to a compiler:
+    it splits commands at spaces, those in a path too (torch/_inductor/cpp_builder.py)."""
+    packages = Path(torch.__file__).parents[1]
+    if " " not in str(packages):
+        return packages
+    link = folder / "packages"
+    if not link.exists():
+        link.symlink_to(packages)
+    return link
+
+
 @torch.no_grad()
-def test_a_compiled_package_runs_in_python_and_in_cpp(tmp_path: Path) -> None:
+def test_a_compiled_package_runs_in_python_and_in_cpp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One model of those that scripts/ship takes: it compiles for a while."""
+    installed = packages_without_a_space(tmp_path) / "torch"
+    monkeypatch.setattr("torch._inductor.cpp_builder._TORCH_PATH", str(installed))
+    monkeypatch.setattr("torch.utils.cpp_extension._TORCH_PATH", str(installed))
+    monkeypatch.setattr("torch.utils.cpp_extension.TORCH_LIB_PATH", str(installed / "lib"))
     routes = importlib.import_module("engines.aotinductor").ROUTES
     artefact, x = frozen("MLP", "bfloat16")
     (work := tmp_path / "aotinductor" / "MLP-bfloat16").mkdir(parents=True)
@@ -202,11 +220,11 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(heading: str, folder: Path) -> None:
     (folder / "how_to.py").write_text(how_tos()[heading])
-    path = str(Path(jit_amp.__file__).parents[1])
+    paths = [str(Path(jit_amp.__file__).parents[1]), str(packages_without_a_space(folder))]
     ran = subprocess.run(
         [sys.executable, "-W", "ignore", "how_to.py"],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
     )

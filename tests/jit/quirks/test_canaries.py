@@ -77,6 +77,35 @@ def keep_detach() -> bool:
     return result.requires_grad
 
 
+class HasEqualResults(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return torch.relu(x * 2), x * 2, x * 2
+
+
+def keep_results() -> bool:
+    """Freezing, and then the executor, make one node of three of which two are results."""
+    _, second, third = frozen(HasEqualResults())(torch.ones(2))
+    return bool(second.data_ptr() == third.data_ptr())
+
+
+class HasOptionals(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, list[tuple[Tensor, Tensor | None]]]:
+        pairs: list[tuple[Tensor, Tensor | None]] = [(x, x)]
+        return x, pairs
+
+
+def annotate_elements() -> bool:
+    """The file has a list of another type than its program says, and does not load."""
+    file = io.BytesIO()
+    torch.jit.save(torch.jit.script(HasOptionals()), file)
+    file.seek(0)
+    try:
+        torch.jit.load(file)
+    except RuntimeError as error:
+        return "List[Tuple[Tensor, Tensor]]" in str(error)
+    return False
+
+
 class OnlyBatches(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -406,12 +435,14 @@ def silu_of_linear() -> bool:
 CANARIES: dict[str, Callable[[], bool]] = {
     each.__name__: each
     for each in (
+        annotate_elements,
         detach_sizes,
         keep_addmm,
         keep_detach,
         keep_dim,
         keep_gradients,
         keep_in_place,
+        keep_results,
         keep_zero_dim,
         own_callstacks,
         promote_operands,
