@@ -166,7 +166,7 @@ def _calls(eager: nn.Module, model: Model) -> list[Call]:
     def call(args: Args) -> Call:
         with torch.set_grad_enabled(model.needs_grad):
             full = called(plain, args)
-            with scope():
+            with model.way.around_eager():
                 return Call(args, called(eager, args), full)
 
     reason: Exception | None = None
@@ -273,7 +273,7 @@ class _Comparison:
 
     def of_scripted(self, scripted: Any) -> list[Miss]:
         args = self.calls[0].args
-        with scope():
+        with self.model.way.around_eager():
             expected = called(self.eager, args)
         misses = list(self._in_process(scripted, self.calls, Call(args, expected, None)))
         if misses:
@@ -494,7 +494,8 @@ class _Comparison:
         for parameter in needed:
             parameter.requires_grad_(False)
         try:
-            with torch.set_grad_enabled(self.model.needs_grad), scope():
+            around = self.model.way.around_eager()
+            with torch.set_grad_enabled(self.model.needs_grad), around:
                 expected = called(self.eager, call.args)
         finally:
             for parameter in needed:

@@ -29,10 +29,13 @@ class Way:
         has_scope: the model enters autocast by itself, so that it is nothing without.
     """
 
-    has_scope = False
+    has_scope: bool = False
 
     def without_scope(self, model: nn.Module) -> nn.Module:
         return model
+
+    def around_eager(self) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext() if self.has_scope else scope()
 
     def compile(self, jit: Any, model: nn.Module, example: Args) -> Any:
         raise NotImplementedError
@@ -77,8 +80,6 @@ class Prepared(Way):
         around: the trainer's autocast, for jit_amp.script, where the model itself has none.
     """
 
-    has_scope = True
-
     def __init__(
         self,
         door: str,
@@ -86,6 +87,7 @@ class Prepared(Way):
         around: Callable[[], Any] | None = None,
     ) -> None:
         self.door, self.below, self.around = door, below, around
+        self.has_scope = around is None
 
     def without_scope(self, model: nn.Module) -> nn.Module:
         return self.below(copy.deepcopy(model))
