@@ -161,10 +161,12 @@ def compare(
 def _calls(eager: nn.Module, model: Model) -> list[Call]:
     """The example first. The others are those that eager takes."""
 
+    plain = model.way.without_scope(eager)
+
     def call(args: Args) -> Call:
         with torch.set_grad_enabled(model.needs_grad):
-            full = called(eager, args)
-            with scope():
+            full = called(plain, args)
+            with model.way.around_eager():
                 return Call(args, called(eager, args), full)
 
     reason: Exception | None = None
@@ -271,7 +273,7 @@ class _Comparison:
 
     def of_scripted(self, scripted: Any) -> list[Miss]:
         args = self.calls[0].args
-        with scope():
+        with self.model.way.around_eager():
             expected = called(self.eager, args)
         misses = list(self._in_process(scripted, self.calls, Call(args, expected, None)))
         if misses:
@@ -378,6 +380,8 @@ class _Comparison:
         return [Call(call.args, call.full, call.full) for call in self.calls]
 
     def _marked(self, misses: list[Miss], pytorchs: Iterator[Miss]) -> list[Miss]:
+        if self.model.way.has_scope:  # the plain model is another one
+            return misses
         shared = {miss.stage for miss in pytorchs}
         return [
             replace(miss, is_pytorchs=miss.stage in shared or miss.cause in self._causes_of_plain())
@@ -490,7 +494,8 @@ class _Comparison:
         for parameter in needed:
             parameter.requires_grad_(False)
         try:
-            with torch.set_grad_enabled(self.model.needs_grad), scope():
+            around = self.model.way.around_eager()
+            with torch.set_grad_enabled(self.model.needs_grad), around:
                 expected = called(self.eager, call.args)
         finally:
             for parameter in needed:

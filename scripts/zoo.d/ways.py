@@ -29,7 +29,13 @@ class Way:
         has_scope: the model enters autocast by itself, so that it is nothing without.
     """
 
-    has_scope = False
+    has_scope: bool = False
+
+    def without_scope(self, model: nn.Module) -> nn.Module:
+        return model
+
+    def around_eager(self) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext() if self.has_scope else scope()
 
     def compile(self, jit: Any, model: nn.Module, example: Args) -> Any:
         raise NotImplementedError
@@ -74,8 +80,6 @@ class Prepared(Way):
         around: the trainer's autocast, for jit_amp.script, where the model itself has none.
     """
 
-    has_scope = True
-
     def __init__(
         self,
         door: str,
@@ -83,10 +87,16 @@ class Prepared(Way):
         around: Callable[[], Any] | None = None,
     ) -> None:
         self.door, self.below, self.around = door, below, around
+        self.has_scope = around is None
+
+    def without_scope(self, model: nn.Module) -> nn.Module:
+        return self.below(copy.deepcopy(model))
 
     def compile(self, jit: Any, model: nn.Module, example: Args) -> Any:
-        plain = self.below(copy.deepcopy(model))
-        return jit.trace(plain, example) if self.door == "trace" else jit.script(plain)
+        plain = self.without_scope(model)
+        if self.door == "trace":
+            return jit.trace(plain, example, check_trace=False, strict=False)
+        return jit.script(plain)
 
     def compile_in_scope(self, model: nn.Module, plain: Any, example: Args) -> Any:
         if self.around is not None:
@@ -94,7 +104,9 @@ class Prepared(Way):
         if self.door == "install":
             with jit_amp.install():
                 return torch.jit.script(model)
-        return jit_amp.trace(model, example) if self.door == "trace" else jit_amp.script(model)
+        if self.door == "trace":
+            return jit_amp.trace(model, example, check_trace=False, strict=False)
+        return jit_amp.script(model)
 
 
 class Own(Way):

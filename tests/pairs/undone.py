@@ -60,6 +60,7 @@ class Fault:
     processor: str = "DEFAULT"
 
 
+IN_SCRIPTS = ("script", "script with autocast=", "install", "explain", "exact", "freeze")
 STATE = ("buffer", "counter", "cache", "growing", "state", "product added", "write to the input")
 
 FAULTS = [
@@ -481,6 +482,49 @@ FAULTS = [
         ),
         ("fork and wait",),
         ("script", "script with autocast=", "install"),
+    ),
+    # What stands between a call and the code that is compiled, and what was compiled before.
+    Fault(
+        "what stands around a function is not looked at",
+        (
+            Edit(
+                "jit_amp/_decorated.py",
+                "    return func.__wrapped__, None  # a proxy computes it\n",
+                "    return func.__wrapped__, []\n",
+            ),
+        ),
+        ("wrapped: ",),
+        IN_SCRIPTS,
+    ),
+    Fault(
+        "no_grad beside autocast is dropped",
+        (
+            Edit(
+                "jit_amp/_decorated.py",
+                'return cells["func"], [(_GRADIENTS, None, mode, infers)]',
+                'return cells["func"], []',
+            ),
+        ),
+        ("no_grad below", "no_grad above", "inference_mode", "exported: no_grad"),
+        ("script", "script with autocast=", "install", "explain"),
+    ),
+    Fault(
+        "a `__call__` of a class's own is not looked at",
+        (Edit("jit_amp/_compiling.py", "        refuse_calls_of_its_own(nn_module)\n"),),
+        ("wrapped: class with a call",),
+        IN_SCRIPTS,
+    ),
+    Fault(
+        "what PyTorch has compiled before is taken without its decorators",
+        (
+            Edit(
+                "jit_amp/_compiling.py",
+                "    if is_wrapped and _with_wrapped.get(function) != name:",
+                "    if False:",
+            ),
+        ),
+        ("custom_fwd", "own decorator, compiled", "ignoring helper", "script_if_tracing: ignoring"),
+        (*IN_SCRIPTS, "script, after PyTorch", "exact, after PyTorch"),
     ),
     # What takes several threads.
     Fault(

@@ -104,6 +104,28 @@ class _Within(lightning.LightningModule):
         return self.first(x) + self.second(x * 2)
 
 
+class _Images(nn.Module):
+    """No LightningModule: Fabric takes any module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.Linear(8, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.conv(x.view(-1, 1, 28, 28))).relu()
+        return self.head(x.mean((2, 3)))
+
+
+class _Texts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.gru = nn.Embedding(50, 16), nn.GRU(16, 16, batch_first=True)
+        self.head = nn.Linear(16, 50)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self.gru(self.embed(ids))[0]).log_softmax(-1)
+
+
 class _Step(nn.Module):
     """What a Trainer calls in each step."""
 
@@ -154,8 +176,11 @@ def models() -> Iterator[Model]:
     calls = Calls(_images(3), (_images(4),))
     yield Model("lightning", "training step", "lightning", _Step, lambda _: [calls], Trace())
     precision = MixedPrecision("bf16-mixed", "cpu").autocast_context_manager
-    for name in ("classifier", "recurrent"):
-        build, args = _MODULES[name]
+    plain: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Args]]] = {
+        "images": (_Images, _images),
+        "texts": (_Texts, _ids),
+    }
+    for name, (build, args) in plain.items():
         calls = Calls(args(3), (args(1), args(4)))
         for door in ("script", "install", "trace"):
             yield Model(

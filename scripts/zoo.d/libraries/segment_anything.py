@@ -1,4 +1,4 @@
-"""segment-anything: its encoders and its decoder, small, scripted where they can be, and traced."""
+"""segment-anything: its encoders and its decoder, small, traced."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from segment_anything.modeling import (
     TwoWayTransformer,
 )
 from torch import Tensor, nn
-from ways import Args, Script, Trace, Way
+from ways import Args, Trace
 
 
 class _Masks(nn.Module):
@@ -51,19 +51,19 @@ def _points(count: int) -> Args:
     return torch.randn(1, 32, 8, 8), torch.rand(1, count, 2) * 64, torch.ones(1, count)
 
 
-_MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Args], Way]] = {
-    "image encoder": (_encoder, _image, Trace()),
+_MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Args]]] = {
+    "image encoder": (_encoder, _image),
     "image encoder, windows": (
         lambda: _encoder(window_size=4, global_attn_indexes=(1,), use_rel_pos=True),
         _image,
-        Trace(),
     ),
-    "image encoder, scripted": (_encoder, _image, Script()),
-    "masks": (_Masks, _points, Trace()),
+    "masks": (_Masks, _points),
 }
 
 
 def models() -> Iterator[Model]:
-    for name, (build, args, way) in _MODELS.items():
+    for name, (build, args) in _MODELS.items():
         calls = Calls(args(2), (args(1), args(3)))
-        yield Model("segment_anything", name, "images", build, lambda _, calls=calls: [calls], way)
+        yield Model(
+            "segment_anything", name, "images", build, lambda _, calls=calls: [calls], Trace()
+        )

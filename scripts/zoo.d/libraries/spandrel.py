@@ -8,9 +8,9 @@ import torchvision_extension  # noqa: F401  # isort: skip
 from collections.abc import Callable, Iterator
 
 from catalog import Model, batches
-from spandrel.architectures.Compact import SRVGGNetCompact
+from spandrel.architectures.Compact import Compact
 from spandrel.architectures.DnCNN import DnCNN
-from spandrel.architectures.ESRGAN import RRDBNet
+from spandrel.architectures.ESRGAN import ESRGAN
 from spandrel.architectures.NAFNet import NAFNet
 from spandrel.architectures.OmniSR import OmniSR
 from spandrel.architectures.PLKSR import PLKSR
@@ -22,9 +22,9 @@ from torch import nn
 from ways import Trace
 
 _MODELS: dict[str, Callable[[], nn.Module]] = {
-    "Compact": lambda: SRVGGNetCompact(num_feat=8, num_conv=2, upscale=2),
+    "Compact": lambda: Compact(num_feat=8, num_conv=2, upscale=2),
     "DnCNN": lambda: DnCNN(in_nc=3, out_nc=3, nc=8, nb=4),
-    "ESRGAN": lambda: RRDBNet(num_filters=8, num_blocks=1, scale=2),
+    "ESRGAN": lambda: ESRGAN(num_filters=8, num_blocks=1, scale=2),
     "NAFNet": lambda: NAFNet(width=8, middle_blk_num=1, enc_blk_nums=[1], dec_blk_nums=[1]),
     "OmniSR": lambda: OmniSR(num_feat=8, block_num=1, res_num=1, window_size=4, up_scale=2),
     "PLKSR": lambda: PLKSR(dim=16, n_blocks=1, upscaling_factor=2),
