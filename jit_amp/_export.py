@@ -6,6 +6,7 @@ import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.jit import ScriptFunction, ScriptModule
 from torch.utils import _pytree as pytree
 
 from jit_amp import _C, _check, _examples, _kept
+from jit_amp._checked_inputs import check_places
 from jit_amp._export_alone import alone
 from jit_amp._free_sizes import as_told, freest
 from jit_amp._freeze import _misfit
@@ -24,7 +26,7 @@ from jit_amp._larger_hints import is_for_larger_alone, put_larger_hints
 from jit_amp._oblivious import without_looking
 from jit_amp._savable import make_savable
 from jit_amp._script import _scripted
-from jit_amp._tracer import Traced, Tracer, default_of, has_size, signature_of
+from jit_amp._tracer import NotForItsExample, Traced, Tracer, default_of, has_size, signature_of
 
 
 @_kept.onednn()
@@ -100,7 +102,8 @@ def export(
         kept = set(model.state_dict()) if isinstance(model, nn.Module) else None
 
         example = *args, *(named.get(f.name, f.default_value) for f in formals[len(args) :])
-        trace = Tracer(graph, scripted, formals, kept, args, named)
+        check = partial(_examples.check, "export", program, [example])
+        trace = Tracer(graph, scripted, formals, kept, args, named, check)
         with fx_traceback.preserve_node_meta(), _kept.modes():
             if dynamic_shapes is None:
                 given = dict(zip(signature_of(formals).parameters, args, strict=False)) | named
@@ -121,8 +124,11 @@ def export(
                 exported.example_inputs = args, named
             if is_oblivious:
                 put_larger_hints(exported)
+            check_places(exported)
+            if (error := trace.failure(exported)) is not None:
+                raise NotForItsExample(error)
         make_savable(exported)
-        _examples.check("export", program, [example])
+        check()
     return exported
 
 

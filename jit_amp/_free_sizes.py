@@ -14,7 +14,7 @@ from jit_amp._kept import silent
 from jit_amp._larger_hints import is_for_larger_alone, put_larger_hints
 from jit_amp._oblivious import without_looking
 from jit_amp._small_sizes import UNSEEN
-from jit_amp._tracer import Traced, Tracer, has_size, may_be_of_sizes
+from jit_amp._tracer import NotForItsExample, Traced, Tracer, has_size, may_be_of_sizes
 
 
 def freest(trace: Tracer, arguments: dict[str, Any]) -> tuple[Traced, Any]:
@@ -49,7 +49,7 @@ def freest(trace: Tracer, arguments: dict[str, Any]) -> tuple[Traced, Any]:
             if most == 1 and any(x.dim() > 1 for x in tensors):
                 traced.notes.append(_fixed("all sizes but the first of each tensor are", reason))
             return traced, shapes
-    traced = trace(free(0), False)
+    traced = _for_its_example(trace, trace(free(0), False))
     traced.notes.append(_fixed("all sizes are", reason))
     return traced, free(0)
 
@@ -100,16 +100,17 @@ def _oblivious(trace: Tracer, shapes: Any, is_bounded: bool) -> Traced | None:
     without looking it does none of it, and guards what must be known.
 
     Returns:
-        None if torch.export cannot.
+        None if torch.export cannot, or the program raises for its own example: what torch.export
+        had to decide without it was decided otherwise.
     """
     try:
         with without_looking():
             traced = trace(shapes, is_bounded)
-            if traced.asks or not is_for_larger_alone(traced.program):
-                return traced
-            # An operator asks whether an argument's size is 1, and torch.export alone answers that
-            # without a guard.
-            return replace(trace, are_large=True)(shapes, is_bounded)
+            if not traced.asks and is_for_larger_alone(traced.program):
+                # An operator asks whether an argument's size is 1, and torch.export alone answers
+                # that without a guard.
+                traced = replace(trace, are_large=True)(shapes, is_bounded)
+        return _for_its_example(trace, traced)
     except Exception as error:
         if not may_be_of_sizes(error):
             raise
@@ -118,9 +119,20 @@ def _oblivious(trace: Tracer, shapes: Any, is_bounded: bool) -> Traced | None:
 
 def _as_pytorch_does(trace: Tracer, shapes: Any, is_bounded: bool) -> Traced:
     """With the example's sizes looked at, and a note where the program asks for others."""
-    traced = trace(shapes, is_bounded)
+    traced = _for_its_example(trace, trace(shapes, is_bounded))
     if traced.asks == UNSEEN:
         traced.notes.append(_SMALL)
+    return traced
+
+
+def _for_its_example(trace: Tracer, traced: Traced) -> Traced:
+    """Runs the program once.
+
+    Raises:
+        NotForItsExample: it raises.
+    """
+    if (error := trace.failure(traced.program)) is not None:
+        raise NotForItsExample(error)
     return traced
 
 

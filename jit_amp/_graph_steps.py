@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from jit_amp._checked_inputs import check_kind
 from jit_amp._graph_values import Frame
 from jit_amp._meanings import DTYPE_OF, FORMAT_OF, LAYOUT_OF, NUMBER_OF, OF_TENSORS, PLAIN
 
@@ -109,6 +110,7 @@ def runner(text: str) -> tuple[Callable[..., Any], tuple[int, ...], bool]:
             given[i] = convert(given[i])
         named = dict(zip(names, given[positional:], strict=True))
         if is_conversion and _is_as_asked(given[0], dict(zip(formal_names, given, strict=True))):
+            check_kind(given[0])
             return given[0]
         made = operator(*given[:positional], **named)
         return made if keeps_results else _numbered(made)

@@ -192,13 +192,20 @@ def without_tensors(value: Any) -> Any:
     return None if parts is None or None in parts else (type(value), *parts)
 
 
+_NO_RESULTS = {str: "a text", torch.device: "a device", complex: "a complex number"}
+
+
 def outside(value: Any, forced: Any) -> Any:
     """A result of the program, as its caller has it. ``forced`` makes a number of a Truth. Raises
-    TypeError for an object of a TorchScript class."""
+    TypeError, with a name and in words what it is, for what an exported program cannot return: an
+    object of a TorchScript class; a text, with which ``torch.export.save`` writes a file that
+    ``torch.export.load`` does not read; a device or a complex number."""
     if isinstance(value, Truth):
         return forced(value)
     if isinstance(value, Object):
-        raise TypeError(value.type)
+        raise TypeError(value.type, "an object")
+    if type(value) in _NO_RESULTS:
+        raise TypeError(type(value).__name__, _NO_RESULTS[type(value)])
     if isinstance(value, (list, tuple)):
         return type(value)(outside(each, forced) for each in value)
     if isinstance(value, dict):

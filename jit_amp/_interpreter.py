@@ -25,6 +25,7 @@ from torch.utils._sympy.functions import FloorDiv
 
 from jit_amp import _C
 from jit_amp._attributes import NO_BUFFER, Attributes
+from jit_amp._checked_inputs import check_kind
 from jit_amp._graph_steps import Code, Step, plainly, runner
 from jit_amp._graph_values import (
     UNINITIALIZED,
@@ -129,6 +130,7 @@ class Interpreter:
         def lasting() -> Iterable[Tensor]:
             return (*self.holder.root.parameters(), *self.holder.root.buffers(), *tensors)
 
+        self._unchecked = {id(x) for x in lasting()} - {id(x) for x in tensors}
         self.attributes = Attributes(self.holder, self.found, self.refuse)
         self.known = KnownValues()
         self.ranks = Ranks()
@@ -153,8 +155,8 @@ class Interpreter:
         try:
             result = outside(results[0] if len(results) == 1 else tuple(results), self.forced)
         except TypeError as error:
-            returned = self.graph.return_node()
-            _C.refuse_export(returned, 505, [str(error), ", an object, as a result"])
+            name, what = error.args
+            _C.refuse_export(self.graph.return_node(), 505, [name, f", {what}, as a result"])
         return self.holder.end(result)
 
     # From nodes to steps.
@@ -369,6 +371,12 @@ class Interpreter:
         value = truth.of.item()  # of a bool it is a symbol without a `!=`
         return value if truth.of.dtype is torch.bool else value != 0
 
+    def _check_kind(self, x: Tensor) -> None:
+        """Has the program check the dtype of a weight or buffer, on which a decision depends."""
+        if id(x) in self._unchecked:
+            self._unchecked.remove(id(x))
+            check_kind(x)
+
     # Constants and attributes.
 
     def _prim_Constant(self, step: Step, _: list[Code]) -> Callable[..., Any]:
@@ -471,8 +479,8 @@ class Interpreter:
 
     def _prim_tolist(self, step: Step, _: list[Code]) -> Callable[..., Any]:
         def run(_: Frame, x: Tensor, dim: Any, kind: Any) -> Any:
-            if known := self.known.numbers.get(id(x)):
-                return known[1]
+            if (number := self.known.number(x)) is not None:
+                return number
             if (values := self.known.read(x, Tensor.tolist)) is not None:
                 return values
             self.refuse(step, 504, ["the values of a tensor as a list"])
@@ -494,6 +502,42 @@ class Interpreter:
 
     _aten_as_tensor = _aten_tensor
 
+    def _prim_dtype(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        plain = self._operator(step)
+
+        def run(frame: Frame, x: Tensor) -> Any:
+            self._check_kind(x)
+            return plain(frame, x)
+
+        return run
+
+    def _aten_slice(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        """Where torch.export does not know whether a bound is negative, as that of a table which is
+        cut around its middle, it takes the length for a number that only a run tells, and decides
+        what follows without the example. It is guarded instead, as torch.export does by default."""
+        plain = self._operator(step)
+
+        def run(frame: Frame, x: Any, *bounds: Any) -> Any:
+            if isinstance(x, Tensor):
+                for bound in bounds[1:3]:
+                    if isinstance(bound, SymInt) and not free_unbacked_symbols(bound):
+                        bool(bound >= 0)
+            return plain(frame, x, *bounds)
+
+        return run
+
+    def _aten_narrow(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        """In a trace the start is a tensor."""
+        plain = self._operator(step)
+
+        def run(frame: Frame, x: Tensor, dim: int, start: Any, length: Any) -> Any:
+            number = self.known.number(start) if isinstance(start, Tensor) else None
+            if number is None:
+                return plain(frame, x, dim, start, length)
+            return torch.ops.aten.narrow.default(x, dim, number, length)
+
+        return run
+
     def _prim_NumToTensor(self, step: Step, _: list[Code]) -> Callable[..., Any]:
         def run(_: Frame, number: Any) -> Tensor:
             made = tensor_of(number, may_be_constant=not self.whole.depth)
@@ -506,15 +550,21 @@ class Interpreter:
         def run(_: Frame, x: Any) -> Any:
             if not isinstance(x, Tensor):
                 return convert(x)
-            if known := self.known.numbers.get(id(x)):
-                return convert(known[1])
+            if (number := self.known.number(x)) is not None:
+                return convert(number)
             number = self.known.read(x, Tensor.item)
             return convert(x.item() if number is None else number)
 
         return run
 
     def _aten_Int(self, step: Step, _: list[Code]) -> Callable[..., Any]:
-        return self._value_of(step, PLAIN["aten::Int"])
+        plain = self._value_of(step, PLAIN["aten::Int"])
+
+        def run(frame: Frame, x: Any) -> Any:
+            whole = self.known.numbers.get(id(x), (x, None))[1] if isinstance(x, Tensor) else None
+            return whole if type(whole) in (int, SymInt) else plain(frame, x)
+
+        return run
 
     def _aten_Float(self, step: Step, _: list[Code]) -> Callable[..., Any]:
         return self._value_of(step, PLAIN["aten::Float"])
@@ -533,8 +583,8 @@ class Interpreter:
             if not isinstance(x, Tensor):
                 self.asks = max(self.asks, depends_on_small_sizes(operator.ne, x, 0))
                 return plain(x)
-            if known := self.known.numbers.get(id(x)):
-                return bool(known[1])
+            if (number := self.known.number(x)) is not None:
+                return bool(number)
             if (answer := self.known.read(x, bool)) is not None:
                 return answer
             constant = getattr(x, "constant", None)
@@ -777,10 +827,17 @@ class Interpreter:
     # The dialect.
 
     def _jit_amp_cast(self, step: Step, _: list[Code]) -> Callable[..., Any]:
+        def cast(x: Tensor, targets: dict[str, Any]) -> Tensor:
+            made = _cast(x, targets)
+            if made is x:
+                self._check_kind(x)
+            return made
+
         def run(_: Frame, x: Any, cpu: Any, other: Any, accelerator: str = "cuda") -> Any:
+            targets = {"cpu": cpu, accelerator: other}
             if isinstance(x, list):
-                return [_cast(each, {"cpu": cpu, accelerator: other}) for each in x]
-            return x if x is None else _cast(x, {"cpu": cpu, accelerator: other})
+                return [cast(each, targets) for each in x]
+            return x if x is None else cast(x, targets)
 
         return run
 

@@ -14,11 +14,12 @@ from typing import Any
 
 import torch
 from torch import SymInt, Tensor
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from jit_amp._graph_steps import Step
 from jit_amp._graph_values import NUMBERS, storage_of
-from jit_amp._meanings import OF_WHOLE_NUMBERS, SYMBOLS, for_real
+from jit_amp._meanings import MOST_EXACT, OF_WHOLE_NUMBERS, PLAIN, SYMBOLS, Quotient, for_real
 
 MOST_KNOWN = 64  # elements of a tensor
 
@@ -27,7 +28,8 @@ class KnownValues:
     """The tensors are kept, so that another one does not get the place of theirs.
 
     Attributes:
-        numbers: by the tensor's id, the number or symbol that it is.
+        numbers: by the tensor's id, the number or symbol that it is; of a tensor of floats a whole
+            one, or a Quotient.
     """
 
     def __init__(self) -> None:
@@ -36,6 +38,14 @@ class KnownValues:
 
     def is_number(self, tensor: Tensor, number: Any) -> None:
         self.numbers[id(tensor)] = tensor, number
+
+    def number(self, x: Tensor) -> Any:
+        """The number that a tensor is, of the tensor's kind, or None where that is not known."""
+        number = self.numbers.get(id(x), (x, None))[1]
+        if isinstance(number, Quotient):
+            return None
+        is_float = x.is_floating_point() and number is not None
+        return PLAIN["aten::Float"](number) if is_float else number
 
     def real(self, x: Tensor) -> Tensor | None:
         """What it is, where that is known."""
@@ -108,7 +118,8 @@ class KnownValues:
         self, step: Step, operands: list[Any], made: Any, known: dict[int, tuple[Tensor, Any]]
     ) -> None:
         """In a trace sizes are tensors, and so is what a program computes of them. The numbers are
-        computed beside them, whole ones, as those of tensors are exact. ``known``: before the step.
+        computed beside them, whole ones, as those of tensors are exact; also where a tensor is of
+        floats, as one that is divided and rounded up. ``known``: before the step.
         """
         if not any(isinstance(x, Tensor) and id(x) in known for x in operands):
             return
@@ -116,16 +127,31 @@ class KnownValues:
         kind = step.node.kind()
         compute = OF_WHOLE_NUMBERS.get(kind.removesuffix("_"))
         is_out = step.writes and not kind.endswith("_")  # given a tensor to write to besides
-        if (
-            compute is None
-            or is_out
-            or not isinstance(made, Tensor)
-            or made.dtype is not torch.int64
-        ):
+        if compute is None or is_out or not isinstance(made, Tensor) or made.dtype not in _EXACT:
             return
-        number = compute(*numbers)
-        if type(number) in (int, SymInt):
+        number = compute(*map(_whole, numbers))
+        if made.dtype is torch.float32 and not _is_exact(step, number, operands):
+            return
+        if type(number) in (int, SymInt) or (made.is_floating_point() and type(number) is Quotient):
             self.is_number(made, number)
+
+
+_EXACT = frozenset({torch.int32, torch.int64, torch.float32, torch.float64})
+
+
+def _whole(x: Any) -> Any:
+    return int(x) if isinstance(x, float) and x.is_integer() else x
+
+
+def _is_exact(step: Step, number: Any, operands: list[Any]) -> bool:
+    """Whether float32 has the number; torch.export guards what it does not know."""
+    x = number.above if isinstance(number, Quotient) else number
+    becomes_float = not any(isinstance(y, Tensor) and y.is_floating_point() for y in operands)
+    if not (becomes_float or step.node.kind().startswith("aten::mul")):
+        return True
+    if isinstance(x, SymInt) and free_unbacked_symbols(x):
+        return False
+    return type(x) in (int, SymInt) and bool(x <= MOST_EXACT)
 
 
 def _elsewhere(

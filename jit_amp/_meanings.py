@@ -10,12 +10,15 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import SymBool, SymFloat, SymInt, Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
+
+from jit_amp._checked_inputs import check_kind
 
 _torch: Any = torch  # its functions for symbols have no types
 _LIKE = {SymBool: False, SymFloat: 0.0, SymInt: 0}
@@ -90,6 +93,7 @@ def _has_symbols(data: Any) -> bool:
 
 def _to(x: Tensor, dtype: Any, device: Any, non_blocking: bool, copy: bool) -> Tensor:
     if not copy and dtype_of(dtype) in (None, x.dtype) and device in (None, x.device):
+        check_kind(x)
         return x  # as in eager
     return x.to(device=device, dtype=dtype_of(dtype), non_blocking=non_blocking, copy=copy)
 
@@ -356,6 +360,17 @@ OF_TENSORS: dict[str, Callable[..., Any]] = {
 }
 
 
+@dataclass(frozen=True)
+class Quotient:
+    """What a true division of whole numbers gives, until it is rounded."""
+
+    above: Any
+    below: int
+
+
+MOST_EXACT = 2**24  # whole numbers up to here, divided by whole ones, are rounded right in float32
+
+
 def _of_whole(compute: Callable[..., Any]) -> Callable[..., Any]:
     def run(*numbers: Any) -> Any:
         whole = all(type(x) in (int, SymInt) for x in numbers)
@@ -372,8 +387,30 @@ def _remainder(a: Any, b: Any) -> Any:
     return None if type(b) is int and b == 0 else a - b * (a // b)
 
 
-# By an operator's name, on whole numbers that are tensors: the number of the result, which is None
-# where it is not known.
+def _divide(a: Any, b: Any, mode: str | None = None) -> Any:
+    if mode == "floor":
+        return _of_whole(_floor_divide)(a, b)
+    is_known = mode is None and type(a) in (int, SymInt) and type(b) is int and b > 0
+    return Quotient(a, b) if is_known else None
+
+
+def _ceil(a: Any) -> Any:
+    return -(-a.above // a.below) if isinstance(a, Quotient) else a
+
+
+def _floor(a: Any) -> Any:
+    return a.above // a.below if isinstance(a, Quotient) else a
+
+
+def _clamp(a: Any, least: Any = None, most: Any = None) -> Any:
+    if any(type(x) not in (int, SymInt, type(None)) for x in (a, least, most)) or a is None:
+        return None
+    a = a if least is None else _max(a, least)
+    return a if most is None else _min(a, most)
+
+
+# By an operator's name, on whole numbers that are tensors, of floats too: the number of the result,
+# which is None where it is not known.
 OF_WHOLE_NUMBERS: dict[str, Callable[..., Any]] = {
     "aten::add": _of_whole(lambda a, b, alpha: a + alpha * b),
     "aten::sub": _of_whole(lambda a, b, alpha: a - alpha * b),
@@ -381,12 +418,15 @@ OF_WHOLE_NUMBERS: dict[str, Callable[..., Any]] = {
     "aten::mul": _of_whole(operator.mul),
     "aten::neg": _of_whole(operator.neg),
     "aten::floor_divide": _of_whole(_floor_divide),
-    "aten::div": lambda a, b, mode=None: (
-        _of_whole(_floor_divide)(a, b) if mode == "floor" else None
-    ),
+    "aten::div": _divide,
     "aten::remainder": _of_whole(_remainder),
     "aten::minimum": _of_whole(_min),
     "aten::maximum": _of_whole(_max),
+    "aten::ceil": _ceil,
+    "aten::floor": _floor,
+    "aten::clamp": _clamp,
+    "aten::clamp_min": _clamp,
+    "aten::clamp_max": lambda a, most: _clamp(a, None, most),
     "aten::to": lambda a, *_: a,
     "aten::detach": lambda a: a,
     "aten::clone": lambda a, *_: a,
@@ -400,6 +440,8 @@ PLAIN: dict[str, Callable[..., Any]] = {
     "aten::set_grad_enabled": lambda on: torch._C._set_grad_enabled(on),
     "aten::is_scripting": lambda: True,
     "aten::is_tracing": lambda: False,
+    "aten::get_autocast_cpu_dtype": lambda: NUMBER_OF[torch.get_autocast_dtype("cpu")],
+    "aten::get_autocast_gpu_dtype": lambda: NUMBER_OF[torch.get_autocast_dtype("cuda")],
     "aten::get_autocast_dtype": lambda device: NUMBER_OF[torch.get_autocast_dtype(device)],
     "aten::wait": _same,
     "aten::warn": _nothing,

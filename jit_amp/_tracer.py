@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import keyword
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,11 +17,13 @@ from torch.jit import ScriptModule
 from torch.utils import _pytree as pytree
 
 from jit_amp import _C
+from jit_amp._checked_inputs import check_kinds, check_places
 from jit_amp._graph_values import Raised, without_tensors
 from jit_amp._holder import Holder
 from jit_amp._interpreter import Decided, Interpreter
 from jit_amp._oblivious import is_oblivious
 from jit_amp._one_way import OneWay
+from jit_amp._parts import parts_of
 from jit_amp._same_program import is_same_program
 from jit_amp._small_sizes import know_as_large
 from jit_amp._solving import solve_as_far_as_possible
@@ -64,6 +66,8 @@ class Tracer:
     """The names in the model's ``state_dict``."""
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    check: Callable[[], None]
+    """Raises RuntimeError where the TorchScript program itself cannot run the example."""
     are_large: bool = False
     """Whether free sizes are known to be at least two, in the end, if the example's are: what was
     asked is guarded for such sizes alone."""
@@ -117,6 +121,7 @@ class Tracer:
                     raise
                 continue
             _check_no_fakes(made)
+            check_places(made)
             if decisions.reasons and not self._is_taken_by(made):
                 raise decisions.reasons[-1]
             return made, interpreter
@@ -131,6 +136,29 @@ class Tracer:
             return False
         return True
 
+    def failure(self, program: ExportedProgram) -> Exception | None:
+        """What the program raises for its own example, for which the TorchScript program raises
+        nothing. A program with operators that are not PyTorch's is not run, since these may do
+        anything.
+
+        Raises:
+            Raised: the TorchScript program raises for the example, too.
+        """
+        operators = list(_operators(program))
+        if not all(x.namespace in ("aten", "prim", "prims") for x in operators):
+            return None
+        try:
+            self._run(program, any(x._schema.is_mutable for x in operators))
+        except (MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # of any class: by the program
+            try:
+                self.check()
+            except RuntimeError as raised:
+                raise Raised(str(raised)) from raised
+            return error
+        return None
+
     def gives_the_same(self, one: ExportedProgram, other: ExportedProgram) -> bool:
         """Whether two programs give the same for the example, and leave the same in buffers."""
         try:
@@ -142,9 +170,15 @@ class Tracer:
             return False
         return True
 
-    def _run(self, program: ExportedProgram) -> Any:
-        """Its results, and what it leaves in arguments, parameters and buffers, all of which are
-        copies; from one state of the CPU's random generator."""
+    def _run(self, program: ExportedProgram, copies_parameters: bool = True) -> Any:
+        """Its results, and what it leaves in arguments, parameters and buffers, which are copies;
+        from one state of the CPU's random generator.
+
+        Args:
+            program: what runs.
+            copies_parameters: whether parameters are copied, as buffers always are: norms in
+                training write to them.
+        """
         given, named = pytree.tree_map(
             lambda x: x.detach().clone() if isinstance(x, Tensor) else x, (self.args, self.kwargs)
         )
@@ -152,7 +186,8 @@ class Tracer:
         with torch.no_grad():
             torch.default_generator.manual_seed(0)
             held = {name: x.clone() for name, x in run.named_buffers()}
-            held |= {name: x.detach().clone() for name, x in run.named_parameters()}
+            if copies_parameters:
+                held |= {name: x.detach().clone() for name, x in run.named_parameters()}
             return torch.func.functional_call(run, held, given, named), held, given, named
 
     def ones(self, program: ExportedProgram | None = None) -> dict[tuple[int, int], Any]:
@@ -223,6 +258,18 @@ def has_size(size: int, given: Any) -> bool:
     return any(size in x.shape for x in pytree.tree_leaves(given) if isinstance(x, Tensor))
 
 
+class NotForItsExample(RuntimeError):
+    """A program that raises for its own example."""
+
+    def __init__(self, error: Exception) -> None:
+        said = str(error).strip().splitlines()
+        words = f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
+        super().__init__(
+            f"jit_amp.export: the exported program cannot run its own example, as the model can "
+            f"({words}): try dynamic_shapes={{}}, or jit_amp.freeze"
+        )
+
+
 def may_be_of_sizes(error: Exception) -> bool:
     """Whether it may go otherwise where sizes are numbers."""
     if isinstance(error, _C.AutocastError):
@@ -244,6 +291,13 @@ def _check_no_fakes(program: ExportedProgram) -> None:
 def _is_kept(left: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     """Whether a call that found what another has left leaves it so."""
     return all(p in left and without_tensors(x) == without_tensors(left[p]) for p, x in now.items())
+
+
+def _operators(program: ExportedProgram) -> Iterator[torch._ops.OpOverload]:
+    for part in parts_of(program):
+        for node in part.graph.nodes:
+            if isinstance(node.target, torch._ops.OpOverload):
+                yield node.target
 
 
 class _Interpreted(nn.Module):
@@ -269,6 +323,7 @@ class _Interpreted(nn.Module):
                 for formal, value in zip(formals, bound.arguments.values(), strict=True)
             ]
             solve_as_far_as_possible(given)
+            check_kinds(given)
             made = run(given)
             if tracer.are_large:
                 know_as_large(given)

@@ -1,7 +1,8 @@
 """export: which sizes of a program are free."""
 
 import io
-from typing import List  # noqa: UP035  # as TorchScript reads it
+import math
+from typing import Any, List  # noqa: UP035  # as TorchScript reads it
 
 import pytest
 import sympy
@@ -664,3 +665,114 @@ def test_a_guard_without_a_value_refuses_nothing(numerator: int) -> None:
     size = sympy.Symbol("s", integer=True, positive=True)
     assert not refuses_one(sympy.Eq(Mod(numerator + size - size, FloorDiv(size, 2)), 0))
     assert not refuses_one(sympy.Eq(Mod(numerator * size, FloorDiv(size, 2) + 1), 0))
+
+
+class AroundTheMiddle(nn.Module):
+    """Relative positions, as a Zipformer takes them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.randn(399, 16))
+        self.linear = nn.Linear(16, 8, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        length = x.size(1)
+        middle = self.table.size(0) // 2
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            positions = self.linear(self.table[middle - length + 1 : middle + length].unsqueeze(0))
+            return x @ positions.reshape(-1, 2 * length - 1, 8).transpose(1, 2)
+
+
+class BeforeTheMiddle(AroundTheMiddle):
+    def forward(self, x: Tensor) -> Tensor:
+        length = x.size(1)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            scores = x @ x.transpose(1, 2)
+            return scores + self.table[200 - length : 200, 0].unsqueeze(0)
+
+
+class Narrowed(AroundTheMiddle):
+    def forward(self, x: Tensor) -> Tensor:
+        length = x.size(1)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            positions = self.linear(torch.narrow(self.table, 0, 199 - length, 2 * length))
+            return x @ positions.t()
+
+
+@pytest.mark.parametrize("is_traced", [False, True])
+@pytest.mark.parametrize("batch", [2, 1])
+@pytest.mark.parametrize("model", [AroundTheMiddle, BeforeTheMiddle, Narrowed])
+def test_a_table_is_sliced_where_a_size_tells(
+    model: type[nn.Module], batch: int, is_traced: bool
+) -> None:
+    net, example = model().eval(), (torch.randn(batch, 5, 8),)
+    with torch.no_grad():
+        program = jit_amp.export(jit_amp.trace(net, example) if is_traced else net, example)
+        for size in ((batch, 5, 8), (3, 5, 8), (1, 9, 8), (2, 3, 8)):
+            x = torch.randn(size)
+            assert_same(program.module()(x), net(x), str(size))
+
+
+class FromTheEnd(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return x[:, x.size(1) - 3 :] @ x.transpose(1, 2)
+
+
+def test_whether_a_slice_begins_before_its_tensor_is_guarded() -> None:
+    program = jit_amp.export(FromTheEnd(), (torch.randn(2, 5, 8),)).module()
+    for length in (3, 4, 9):
+        x = torch.randn(3, length, 8)
+        assert_same(program(x), FromTheEnd()(x), str(length))
+    with pytest.raises(AssertionError, match="Guard"):
+        program(torch.randn(2, 2, 8))
+
+
+def same_padding(size: Any, kernel: int, stride: int) -> Any:
+    """As timm has it: in a trace the size is a tensor."""
+    if isinstance(size, Tensor):
+        return torch.clamp(((size / stride).ceil() - 1) * stride + kernel - size, min=0)
+    return max((math.ceil(size / stride) - 1) * stride + kernel - size, 0)
+
+
+class PadsToTheSame(nn.Conv2d):
+    def forward(self, x: Tensor) -> Tensor:
+        height, width = x.size()[-2:]
+        high = same_padding(height, self.kernel_size[0], self.stride[0])
+        wide = same_padding(width, self.kernel_size[1], self.stride[1])
+        x = nn.functional.pad(x, (wide // 2, wide - wide // 2, high // 2, high - high // 2))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return super().forward(x)
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = PadsToTheSame(3, 4, 3, stride=2)
+        self.conv = PadsToTheSame(4, 4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        return x + self.conv(x).mean((2, 3), keepdim=True) + self.conv(x)
+
+
+class OfPyTorch(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding="same")
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.conv(x)
+
+
+@pytest.mark.parametrize("model", [Residual, OfPyTorch])
+def test_sizes_stay_free_where_a_trace_pads_to_the_same(model: type[nn.Module]) -> None:
+    net, example = model().eval(), (torch.randn(2, 3, 16, 12),)
+    with torch.no_grad():
+        traced = jit_amp.trace(net, example)
+        program = jit_amp.export(traced, example).module()
+        for size in ((2, 3, 16, 12), (3, 3, 17, 15), (1, 3, 9, 18)):
+            x = torch.randn(size)
+            assert_same(traced(x), net(x), str(size))
+            assert_same(program(x), net(x), str(size))

@@ -1,0 +1,57 @@
+"""What an exported program checks of its inputs.
+
+What a program does depends on the dtype, the device and the number of dimensions of its inputs:
+what has the dtype asked for is not converted, autocast casts or not, ``x.dim()`` is a number. All
+of that is decided while the program is exported, for the example. torch.export itself checks the
+dtype of what is converted, but neither numbers of dimensions nor what is given in place of a None.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, TensorArgument
+from torch.utils import _pytree as pytree
+
+
+def check_kinds(arguments: Any) -> None:
+    """Has the program that torch.export traces check its tensors.
+
+    Args:
+        arguments: what the program is traced with.
+    """
+    for x in pytree.tree_leaves(arguments):
+        if isinstance(x, Tensor):
+            check_kind(x)
+
+
+def check_kind(x: Tensor) -> None:
+    """Has the program that torch.export traces check the dtype, device and layout of a tensor, as
+    torch.export does for what it converts."""
+    torch.ops.aten._assert_tensor_metadata.default(
+        x, dtype=x.dtype, device=x.device, layout=x.layout
+    )
+
+
+def check_places(exported: ExportedProgram) -> None:
+    """Has ``exported.module()`` check numbers of dimensions, and that nothing is given in place of
+    a None. No operator can, so these are guards beside those of sizes, which ``torch.export.save``
+    keeps and ``run_decompositions`` does not."""
+    values = {node.name: node.meta.get("val") for node in exported.graph.nodes}
+    inputs = [
+        spec.arg
+        for spec in exported.graph_signature.input_specs
+        if spec.kind is InputKind.USER_INPUT
+    ]
+    for i, argument in enumerate(inputs):
+        place = f"L['flat_args'][{i}]"  # of the flattened arguments
+        if isinstance(argument, TensorArgument):
+            guard = f"len({place}.size()) == {values[argument.name].dim()}"
+        elif isinstance(argument, ConstantArgument) and argument.value is None:
+            guard = f"{place} is None"
+        else:
+            continue
+        exported._guards_code.append(guard)
