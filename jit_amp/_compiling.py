@@ -124,6 +124,7 @@ def compiled_script_methods(
 def _of_script_method(stub: Any) -> Any:
     if stub.original_method is None:  # a text, of `define`
         return stub
+    refuse_forgotten(stub.original_method)
     inner, scopes = _decorated.unwrap(stub.original_method)
     name = stub.original_method.__name__
     definition = frontend.get_jit_def(inner, name, self_name="ScriptModule")  # type: ignore[no-untyped-call]
