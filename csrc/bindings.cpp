@@ -262,6 +262,8 @@ void bind_scripting(py::module_& m) {
     torch::jit::ConstantPooling(graph);
     return graph;
   };
+  m.def("inline_sources",
+        [](const std::shared_ptr<torch::jit::Graph>& graph) { jit_amp::inline_sources(*graph); });
   m.def("lowered_graph", [pooled](const StrongFunctionPtr& function, bool cpu, bool cuda) {
     return pooled(warning_in_python([&] {
       return jit_amp::lowered_graph(torch::jit::toGraphFunction(*function.function_), nullptr,
@@ -293,14 +295,13 @@ void bind_wrapping(py::module_& m) {
     jit_amp::wrap(*torch::jit::toGraphFunction(*copy.function_).graph(), *pattern, around(scopes));
     return copy;
   });
-  m.def("wrapped_forward",
-        [](const Module& module, const std::shared_ptr<torch::jit::Graph>& pattern,
-           const std::vector<PythonScope>& scopes) {
-          Module copy = jit_amp::own_copy(module);
-          auto& function = torch::jit::toGraphFunction(copy.get_method("forward").function());
-          jit_amp::wrap(*function.graph(), *pattern, around(scopes));
-          return copy;
-        });
+  m.def("own_copy", &jit_amp::own_copy);
+  // Of a module of its own.
+  m.def("wrap_from_outside", [](const Module& module, const std::vector<std::string>& methods,
+                                const std::shared_ptr<torch::jit::Graph>& pattern,
+                                const std::vector<PythonScope>& scopes) {
+    jit_amp::wrap_from_outside(module, methods, *pattern, around(scopes));
+  });
   // Both return whether there was a lowered function to ignore autocast.
   m.def("ignore_function",
         [](const StrongFunctionPtr& function, const std::shared_ptr<torch::jit::Graph>& pattern,

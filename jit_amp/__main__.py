@@ -625,12 +625,18 @@ def run_verify(given: argparse.Namespace) -> int:
         if given.autocast:
             scope = torch.autocast(given.device, dtype=_DTYPES[given.autocast])
         with _step(given.first), scope:
-            expected = list(leaves(first(*fresh(inputs)), "output"))
+            written = fresh(inputs)
+            expected = list(leaves(first(*written), "output"))
         named = zip(given.second, others, strict=True)
         for form, called in (each for n, m in named for each in _forms(m, n, given.plain)):
             for call in range(3):
+                arguments = fresh(inputs)
                 with _step(f"{form}, call {call + 1}"):
-                    actual = list(leaves(called(*fresh(inputs)), "output"))
+                    actual = list(leaves(called(*arguments), "output"))
+                rows += [
+                    {**row, "form": form, "call": call + 1}
+                    for row in _changed_arguments(inputs, written, arguments, given.steps)
+                ]
                 if isinstance(called, _Foreign) and called.is_flat and len(actual) == len(expected):
                     actual = [(path, b) for (path, _), (_, b) in zip(expected, actual, strict=True)]
                 if [path for path, _ in actual] != [path for path, _ in expected]:
@@ -659,6 +665,17 @@ def run_verify(given: argparse.Namespace) -> int:
         if len(others) > 1:
             print(_table_of_forms(ordered))
     return 1 if wrong else 0
+
+
+def _changed_arguments(
+    inputs: Any, expected: Any, actual: Any, steps: float
+) -> Iterator[dict[str, Any]]:
+    """The arguments that one of two calls has written to, compared as outputs are."""
+    before, first, second = (dict(leaves(each, "argument")) for each in (inputs, expected, actual))
+    for path in before | first | second:
+        a, b = first.get(path), second.get(path)
+        if not all(_compared(path, before.get(path), each, 0)["agrees"] for each in (a, b)):
+            yield _compared(f"{path} after the call", a, b, steps)
 
 
 def _table_of_forms(rows: list[dict[str, Any]]) -> str:

@@ -22,6 +22,7 @@ import copy
 import functools
 import inspect
 import os
+import re
 import threading
 import types
 import weakref
@@ -57,12 +58,16 @@ _apart: dict[Any, Any] = {}
 _wrapped_functions: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 # The functions that name what is wrapped, and PyTorch's names of what they were compiled to here.
 _with_wrapped: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+# The modules that were compiled here, with the scopes of their decorators.
+_compiled_here: weakref.WeakSet[ScriptModule] = weakref.WeakSet()
 # The TorchScript classes that have the scopes of their methods' decorators.
 _wrapped_classes: weakref.WeakKeyDictionary[type, Any] = weakref.WeakKeyDictionary()
 # The functions with a `with` that a compiled function or type consists of, each as it was.
 _Parts = dict["weakref.ref[Any]", str]
 _parts_of_functions: weakref.WeakKeyDictionary[Any, _Parts] = weakref.WeakKeyDictionary()
 _parts_of_types: dict[Any, _Parts] = {}
+# The default dtype under which a function was compiled: PyTorch computes its constants then.
+_default_dtypes: weakref.WeakKeyDictionary[Any, torch.dtype] = weakref.WeakKeyDictionary()
 # The pair that fx graphs hold in place of a `with`, and what stands for it in a script.
 _IN_SCRIPT = {
     torch.amp.autocast_mode._enter_autocast: _pattern.enter_autocast,
@@ -85,6 +90,47 @@ def compiled(obj: Any, frames_up: int = 0, is_wrapped: bool = False) -> Any:
         if isinstance(result, ScriptModule):
             compilation.set_apart(result)
     return result
+
+
+def compiled_script_methods(
+    module: ScriptModule, stubs_of: Callable[[Any], Any], share_types: bool
+) -> ScriptModule:
+    """What the constructor of a class of ``torch.jit.ScriptModule`` compiles: the methods under
+    ``torch.jit.script_method``, with the scopes of their other decorators. PyTorch has read their
+    sources with the class; they are read again, for their scopes."""
+
+    def read_again(part: torch.nn.Module) -> list[Any]:
+        stubs = stubs_of(part)
+        return [_of_script_method(each) for each in stubs] if part is module else stubs
+
+    with lock, _HOOKED:
+        compilation = _Compilation()
+        with _replacing.values(vars(_this_thread), compilation=compilation):
+            result: ScriptModule = _recursive.create_script_module(  # type: ignore[no-untyped-call]
+                module, read_again, share_types
+            )
+        _lost_writes.refuse(result, compilation.suspects, False)
+        compilation.keep_types()
+        compilation.set_apart(result)
+    return result
+
+
+def _of_script_method(stub: Any) -> Any:
+    if stub.original_method is None:  # a text, of `define`
+        return stub
+    refuse_forgotten(stub.original_method)
+    inner, scopes = _decorated.unwrap(stub.original_method)
+    name = stub.original_method.__name__
+    definition = frontend.get_jit_def(inner, name, self_name="ScriptModule")  # type: ignore[no-untyped-call]
+    closure = torch._jit_internal.createResolutionCallbackFromClosure(inner)
+
+    def resolve(name: str) -> Any:
+        value = closure(name)
+        return stub.resolution_callback(name) if value is None else value
+
+    read = _Stub(resolve, definition, inner)
+    read.scopes = scopes
+    return read
 
 
 @contextlib.contextmanager
@@ -125,6 +171,49 @@ def overloads_kept(obj: Any) -> _C.AtExit:
         else:
             undo.append(functools.partial(members.pop, name, None))
     return _C.AtExit(undo)
+
+
+def forgotten_scopes(module: ScriptModule) -> Iterator[tuple[str, str, list[Around]]]:
+    """The scopes of decorators that plain ``torch.jit.script`` has forgotten, as it does all.
+
+    Yields:
+        the path of a module, the name of a method of it, and the scopes.
+
+    Raises:
+        AutocastError: a decorator that enters autocast in a way of its own.
+    """
+    for path, part in module.named_modules(remove_duplicate=False):
+        part = vars(part).get("_actual_script_module", part)
+        if not isinstance(part, ScriptModule) or part in _compiled_here:
+            continue
+        for name in part._c._method_names():
+            function = _python_method(part, name)
+            if function is not None:
+                refuse_forgotten(function)
+                if scopes := _decorated.unwrap(function)[1]:
+                    yield path, name, scopes
+
+
+def refuse_forgotten(function: Any) -> None:
+    """Raises AutocastError where PyTorch's compiler forgets a decorator of a function that enters
+    autocast in a way of its own."""
+    if what := lost_layer(function, None):
+        _refuse_decorator(function, what)
+
+
+def _python_method(module: ScriptModule, name: str) -> Any:
+    """What a method was compiled from, where PyTorch tells: nothing of a trace, nor of a file."""
+    method = getattr(vars(module).get(name), "__wrapped__", None)
+    cls = getattr(getattr(module, "_concrete_type", None), "py_class", None)
+    if method is not None or cls is None or name == "forward":  # a trace has such a forward
+        return method
+    if accessor := re.fullmatch("__(.+)_(getter|setter)", name):
+        value = inspect.getattr_static(cls, accessor[1], None)
+        if isinstance(value, property):
+            return value.fget if accessor[2] == "getter" else value.fset
+    overloaded = re.sub(r"__\d+$", "", name)
+    found = inspect.getattr_static(cls, name, inspect.getattr_static(cls, overloaded, None))
+    return found if isinstance(found, _FUNCTIONS) else None
 
 
 def is_compiling() -> bool:
@@ -168,6 +257,8 @@ class _Compilation(_recursive.ConcreteTypeStore):
         refuse_calls_of_its_own(nn_module)
         builder = _recursive.infer_concrete_type_builder(nn_module)  # type: ignore[no-untyped-call]
         decorations = [*self._decorations(nn_module), *self._evaluated_scopes(nn_module)]
+        if torch.get_default_dtype() is not torch.float32:  # constants are computed with it
+            decorations.append(f"default dtype: {torch.get_default_dtype()}")
         if decorations:
             builder.add_ignored_attributes(sorted(decorations))
         cls = type(nn_module)
@@ -272,6 +363,10 @@ class _Compilation(_recursive.ConcreteTypeStore):
         if cls not in self.of_classes:
             self.of_classes[cls] = _decorated_members(
                 vars(base) for base in reversed(cls.__mro__) if base is not torch.nn.Module
+            )
+            methods = getattr(cls, "_methods", {})  # under torch.jit.script_method
+            self.of_classes[cls] |= _decorated_members(
+                [{name: each.original_method for name, each in methods.items()}]
             )
         members = self.of_classes[cls] | _decorated_members([vars(module)])
         compiled = self.methods(module).keys() if any(members.values()) else ()
@@ -452,8 +547,8 @@ def _script_impl(
 
 @contextlib.contextmanager
 def _as_function(compilation: _Compilation, function: Any) -> Iterator[bool]:
-    """A function is compiled inside. Gives whether its scopes are what they were when PyTorch has
-    compiled it; if not, PyTorch forgets that it has."""
+    """A function is compiled inside. Gives whether its scopes, and the default dtype, are what they
+    were when PyTorch has compiled it; if not, PyTorch forgets that it has."""
     own = compilation.definition(function)
     signature = own.signature if own is not None else ""
     known = _parts_of_functions.get(function)
@@ -462,6 +557,8 @@ def _as_function(compilation: _Compilation, function: Any) -> Iterator[bool]:
     name = _state._jit_caching_layer.get(function)
     if is_wrapped and _with_wrapped.get(function) != name:  # PyTorch has compiled it
         is_as_before = False
+    default_dtype = torch.get_default_dtype()
+    is_as_before &= _default_dtypes.get(function, torch.float32) is default_dtype
     if not is_as_before:
         _state._jit_caching_layer.pop(function, None)
     has_with = own is not None and own.has_with
@@ -470,6 +567,8 @@ def _as_function(compilation: _Compilation, function: Any) -> Iterator[bool]:
         parts |= known
     with compilation.compiling(None, parts):
         yield is_as_before
+    if default_dtype is not torch.float32 or function in _default_dtypes:
+        _default_dtypes[function] = default_dtype
     if parts or known:
         _parts_of_functions[function] = parts
     if is_wrapped:
@@ -757,7 +856,9 @@ def _create_script_module(
     """A module's type is not asked of the store where it is of a trace."""
     compilation.owners.setdefault(concrete_type, module)
     with compilation.compiling(module, {}):
-        return original(module, concrete_type, *args)
+        scripted = original(module, concrete_type, *args)
+    _compiled_here.add(scripted)
+    return scripted
 
 
 def _create_hooks(

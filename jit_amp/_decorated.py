@@ -24,10 +24,17 @@ widening: weakref.WeakSet[Any] = weakref.WeakSet()
 # The dtype of a precision's name; None is the device's default. The last names are for no autocast.
 _DTYPES: dict[str | None, torch.dtype | None] = {
     "amp": None,
-    **dict.fromkeys(("amp_bf16", "amp_bfloat16", "bf16", "bfloat16"), torch.bfloat16),
+    **dict.fromkeys(("amp_bf16", "amp_bfloat16", "bf16", "bfloat16", "bf16-mixed"), torch.bfloat16),
     **dict.fromkeys(("amp_fp16", "amp_float16", "fp16", "float16"), torch.float16),
+    **dict.fromkeys(("16-mixed", "16"), torch.float16),
 }
-_NO_AUTOCAST = ("fp32", "float32", "", None)
+_NO_AUTOCAST = ("fp32", "float32", "32-true", "32", "no", "", None)
+# The dtype of names that stand for a model that is in this dtype itself.
+_WHOLE_MODELS: dict[str | None, str] = {
+    **dict.fromkeys(("bf16-true", "pure_bf16"), "torch.bfloat16"),
+    **dict.fromkeys(("16-true", "pure_fp16"), "torch.float16"),
+    **dict.fromkeys(("64-true", "64", "fp64", "float64"), "torch.float64"),
+}
 # passes/source/wrap.h: kWidens, kWidensResults and kGradients.
 WIDENS: Around = ("float32 inputs", None, False, None)
 WIDENS_RESULTS: Around = ("float32 results", None, False, None)
@@ -244,7 +251,7 @@ def _of(made: torch.autocast) -> Around:
 
 
 def get_autocast(
-    precision: str | None, device_type: str = "cuda"
+    precision: str | int | None, device_type: str = "cuda"
 ) -> Callable[[], contextlib.AbstractContextManager[Any]]:
     """Returns a function that makes the autocast scope for the name of a precision.
 
@@ -253,8 +260,9 @@ def get_autocast(
 
     Args:
         precision: ``"amp"`` (the device's default dtype); ``"amp_bf16"``, ``"amp_bfloat16"``,
-            ``"bf16"`` or ``"bfloat16"``; ``"amp_fp16"``, ``"amp_float16"``, ``"fp16"`` or
-            ``"float16"``; ``"fp32"``, ``"float32"``, ``""`` or None for no autocast.
+            ``"bf16"``, ``"bfloat16"`` or ``"bf16-mixed"``; ``"amp_fp16"``, ``"amp_float16"``,
+            ``"fp16"``, ``"float16"``, ``"16-mixed"`` or ``16``; ``"fp32"``, ``"float32"``,
+            ``"32-true"``, ``32``, ``"no"``, ``""`` or None for no autocast.
         device_type: the device's name, as ``torch.autocast`` takes it.
 
     Returns:
@@ -262,13 +270,23 @@ def get_autocast(
             or a ``nullcontext`` where the name stands for no autocast.
 
     Raises:
-        ValueError: another name.
+        ValueError: another name. ``"bf16-true"``, ``"16-true"``, ``"64-true"`` and their like are
+            no autocast: the model is cast to that dtype.
     """
     _check.instance("device_type", device_type, str, "a device type such as 'cpu' or 'cuda'")
-    _check.choice("precision", precision, (*_DTYPES, *_NO_AUTOCAST))
-    if precision in _NO_AUTOCAST:
+    name: Any = (
+        str(precision) if type(precision) is int and precision in (16, 32, 64) else precision
+    )
+    if isinstance(name, str) and name in _WHOLE_MODELS:
+        dtype = _WHOLE_MODELS[name]
+        raise ValueError(
+            f"precision: {precision!r} is no autocast, but a model whose weights and inputs are "
+            f"{dtype.removeprefix('torch.')}: model.to({dtype}), and no scope"
+        )
+    _check.choice("precision", name, (*_DTYPES, *_NO_AUTOCAST))
+    if name in _NO_AUTOCAST:
         return contextlib.nullcontext
-    return functools.partial(torch.autocast, device_type, dtype=_DTYPES[precision])
+    return functools.partial(torch.autocast, device_type, dtype=_DTYPES[name])
 
 
 def pattern() -> torch._C.Graph:

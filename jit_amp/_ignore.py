@@ -14,9 +14,10 @@ from typing import Any, TypeVar, overload
 import torch
 from torch.jit import ScriptFunction, ScriptModule
 
-from jit_amp import _C, _check, _decorated, _float32
+from jit_amp import _C, _check, _decorated, _float32, _indexed
 
 _T = TypeVar("_T")
+INSIDE = "_jit_amp_inside_"  # before the name of a method: passes/source/wrap.h, kInside
 
 
 @overload
@@ -117,7 +118,10 @@ def _ignore_method(owner: Any, name: str, ignore: bool, scopes: bool, widens: bo
     """As long as it is known that a module ignores autocast, its weights are kept; so it is asked
     after each garbage collection whether the module is gone."""
     _forget_after_collections()
-    return _C.ignore_method(owner, name, _decorated.pattern(), ignore, scopes, widens)
+    names = [each for each in (name, INSIDE + name) if owner._has_method(each)]
+    pattern = _decorated.pattern()
+    switched = [_C.ignore_method(owner, n, pattern, ignore, scopes, widens) for n in names]
+    return bool(names) and all(switched)
 
 
 def _forget_after_collections() -> None:
@@ -224,12 +228,28 @@ def ignores_in_copies(module: ScriptModule, of: Any = None) -> ScriptModule:
     """
     others = set(of.modules()) if isinstance(of, torch.nn.Module) else ()
     for each in module.modules():
-        if isinstance(each, ScriptModule) and not isinstance(each, _Copied) and each not in others:
-            object.__setattr__(each, "__class__", _copied_kind(type(each)))
+        if not isinstance(each, ScriptModule) or isinstance(each, _WithoutCalls) or each in others:
+            continue
+        actual = vars(each).get("_actual_script_module")
+        if actual is None:
+            _indexed.find_scripted_parts(each)
+            object.__setattr__(each, "__class__", _kind_below(type(each), _Copied))
+            continue
+        ignores_in_copies(actual, of)
+        if type(each).__module__.startswith("torch."):  # a trace, and no class of the user's
+            object.__setattr__(each, "__class__", _kind_below(type(each), _WithoutCalls))
     return module
 
 
-class _Copied:
+class _WithoutCalls:
+    """Its graph without calls, to look at, has what is called, and no programs of jit_amp's."""
+
+    @property
+    def inlined_graph(self: Any) -> Any:
+        return inlined(self.graph.copy(), super().inlined_graph)  # type: ignore[misc]
+
+
+class _Copied(_WithoutCalls):
     """What PyTorch gives for a copy or a replica, ignoring what its original does."""
 
     def __copy__(self: Any) -> Any:
@@ -246,7 +266,15 @@ class _Copied:
         return ignores_in_copies(copy)
 
 
+def inlined(graph: torch._C.Graph, by_pytorch: Any) -> Any:
+    """A graph without calls: PyTorch's, but where that has programs of jit_amp's in their place."""
+    if not by_pytorch.findAllNodes("jit_amp::program", recurse=True):
+        return by_pytorch
+    _C.inline_sources(graph)
+    return graph
+
+
 @functools.cache
-def _copied_kind(kind: type) -> type:
+def _kind_below(kind: type, first: type) -> type:
     members = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
-    return type(kind)(kind.__name__, (_Copied, kind), members)
+    return type(kind)(kind.__name__, (first, kind), members)

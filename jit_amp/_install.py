@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch.jit import ScriptFunction
+from torch.jit import ScriptFunction, ScriptModule, _recursive
 
 from jit_amp import _C, _compiling
 from jit_amp._freeze import freeze, optimize_for_inference
@@ -76,6 +76,33 @@ _OURS = {
     "load": _load,
     "optimize_for_inference": _optimize_for_inference,
 }
+_create_script_module: Any = _recursive.create_script_module
+
+
+@functools.wraps(_create_script_module)
+def _created_script_module(
+    nn_module: Any, stubs_fn: Any, share_types: bool = True, is_tracing: bool = False
+) -> Any:
+    # The constructor of a class of torch.jit.ScriptModule calls it; and so does PyTorch's script.
+    if not isinstance(nn_module, ScriptModule) or is_tracing or _compiling.is_compiling():
+        return _create_script_module(nn_module, stubs_fn, share_types, is_tracing)
+    return script(_compiling.compiled_script_methods(nn_module, stubs_fn, share_types))
+
+
+_inline: Any = torch._C._jit_pass_inline
+
+
+@functools.wraps(_inline)
+def _inline_sources(graph: Any) -> None:
+    """PyTorch's pass, for who draws a model (torch/utils/tensorboard/_pytorch_graph.py)."""
+    by_pytorch = graph.copy()
+    _inline(by_pytorch)
+    if by_pytorch.findAllNodes("jit_amp::program", recurse=True):
+        _C.inline_sources(graph)
+    else:
+        _inline(graph)
+
+
 _scripted_function: Any = ScriptFunction
 _set_ignore_amp = _scripted_function._set_ignore_amp
 
@@ -92,6 +119,8 @@ _OURS_INSTALLED = _C.Replacements(
     [
         *(_C.Replaced(torch.jit, name, function) for name, function in _OURS.items()),
         _C.Replaced(_scripted_function, "_set_ignore_amp", _ignore),
+        _C.Replaced(_recursive, "create_script_module", _created_script_module),
+        _C.Replaced(torch._C, "_jit_pass_inline", _inline_sources),
     ]
 )
 _holds: list[_C.Hold] = []  # what `install` has returned
@@ -101,9 +130,11 @@ def install() -> AbstractContextManager[None]:
     """Makes plain ``torch.jit`` go through jit_amp, for code that is not to be changed.
 
     Replaced are ``torch.jit.script``, ``trace``, ``trace_module``, ``freeze``, ``load``,
-    ``optimize_for_inference``, and ``ScriptFunction._set_ignore_amp``. They keep their arguments;
-    ``freeze`` and ``optimize_for_inference`` take ``example_inputs`` too, by keyword. What was
-    scripted before stays as it is. Calling it again changes nothing.
+    ``optimize_for_inference``, ``ScriptFunction._set_ignore_amp``, what the constructors of classes
+    of ``torch.jit.ScriptModule`` compile their ``script_method``s with, and the pass that inlines
+    calls where somebody draws a model. They keep their arguments; ``freeze`` and
+    ``optimize_for_inference`` take ``example_inputs`` too, by keyword. What was scripted before
+    stays as it is. Calling it again changes nothing.
 
     It holds in every thread. Where several threads have installed it, it holds until the last of
     them has left its block.

@@ -8,7 +8,7 @@ import re
 import traceback
 import types
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
 import torch
@@ -19,6 +19,7 @@ from torch.jit._script import RecursiveScriptClass
 
 from jit_amp import _C, _check, _compiling, _decorated, _ignore, _lost_writes, _places
 from jit_amp import _precision as _precisions
+from jit_amp._decorated import Around
 from jit_amp._precision import Precision
 
 _P = ParamSpec("_P")
@@ -31,10 +32,12 @@ def _scripted(obj: Any, frames_up: int = 0, is_wrapped: bool = False) -> Any:
     what else torch.jit.script makes of it: with PYTORCH_JIT=0, or of an object of another class.
     `is_wrapped`: there will be a scope around it."""
     if isinstance(obj, (ScriptFunction, ScriptModule)):
+        if python := getattr(obj, "_torchdynamo_inline", None):  # what a function was compiled from
+            _compiling.refuse_forgotten(python)
         _lost_writes.refuse(obj, (), is_wrapped)
-        return obj
+        return _with_decorators(obj)
     try:
-        return _compiling.compiled(obj, frames_up + 1, is_wrapped)
+        return _with_decorators(_compiling.compiled(obj, frames_up + 1, is_wrapped))
     except _C.AutocastError:
         raise
     except RuntimeError as error:
@@ -48,6 +51,31 @@ def _scripted(obj: Any, frames_up: int = 0, is_wrapped: bool = False) -> Any:
             f"{name}: TorchScript reads the source of what it compiles, and there is none, as in a "
             f"REPL or `python -c`: put it in a file, or use jit_amp.trace ({error})"
         ) from error
+
+
+def _with_decorators(scripted: Any) -> Any:
+    """The same; or, where PyTorch has compiled decorated methods before, a copy with the scopes of
+    their decorators."""
+    forgotten = _compiling.forgotten_scopes(scripted) if isinstance(scripted, ScriptModule) else ()
+    module: Any = None
+    done: set[tuple[str, str]] = set()
+    for path, name, scopes in forgotten:
+        if module is None:
+            module = _C.own_copy(scripted._c)
+        part = functools.reduce(lambda part, step: part.getattr(step), _steps(path), module)
+        key = part._type().annotation_str, name
+        if key not in done:  # once in each type
+            done.add(key)
+            _C.wrap_method(part._type(), name, _decorated.pattern(), scopes)
+    if module is None:
+        return scripted
+    copy = _wrap(module, scripted)
+    _lost_writes.refuse(copy, (), False)
+    return copy
+
+
+def _steps(path: str) -> list[str]:
+    return path.split(".") if path else []
 
 
 _OTHER_TYPE = re.compile(
@@ -100,15 +128,28 @@ def lower_types(modules: Iterable[Any]) -> None:
 def _wrap(module: torch._C.ScriptModule, like: ScriptModule) -> Any:
     """Wraps a copy of `like`'s C++ module, with the Python attributes that `like` has besides."""
     wrapped = wrap_cpp_module(module)  # type: ignore[no-untyped-call]
-    originals = dict(like.named_modules())
-    for path, copy in wrapped.named_modules():
+    originals = dict(like.named_modules(remove_duplicate=False))
+    for path, copy in list(wrapped.named_modules()):
         original = originals[path]
-        for name, value in vars(original).items():
-            if name not in vars(copy) and not isinstance(value, torch._C.ScriptMethod):
-                if isinstance(value, types.MethodType) and value.__self__ is original:
-                    value = types.MethodType(value.__func__, copy)
-                vars(copy)[name] = value
+        _take_attributes(copy, vars(original).get("_actual_script_module", original))
+        if "_actual_script_module" in vars(original):  # of a class of the user's
+            outer = object.__new__(type(original))
+            vars(outer)["_actual_script_module"] = copy
+            _take_attributes(outer, original)
+            if not path:
+                wrapped = outer
+            else:
+                parent, _, name = path.rpartition(".")
+                functools.reduce(getattr, _steps(parent), wrapped)._modules[name] = outer
     return wrapped
+
+
+def _take_attributes(copy: ScriptModule, original: ScriptModule) -> None:
+    for name, value in vars(original).items():
+        if name not in vars(copy) and not isinstance(value, torch._C.ScriptMethod):
+            if isinstance(value, types.MethodType) and value.__self__ is original:
+                value = types.MethodType(value.__func__, copy)
+            vars(copy)[name] = value
 
 
 @overload
@@ -172,7 +213,8 @@ def script(
         _rcb: as ``torch.jit.script`` takes it.
         example_inputs: as ``torch.jit.script`` takes it.
         autocast (torch.autocast | Callable | None): a scope to put around the function, or around
-            the module's ``forward``; also what ``jit_amp.get_autocast`` returned.
+            all that is called of the module from outside: ``forward`` and its other methods, such
+            as those under ``@torch.jit.export``. Also what ``jit_amp.get_autocast`` returned.
         precision (Precision | str | os.PathLike | None): what ``jit_amp.tune`` found for the
             module, or the file of its ``to_json``. Its units stay in float32; where the module had
             no scopes, the scope is put around it. What ``torch.jit.save`` writes of the result
@@ -209,7 +251,15 @@ def script(
     if example_inputs is not None:
         with _compiling.overloads_kept(obj):
             obj = _original.script(obj, None, _frames_up + 1, None, example_inputs)
-    scripted = _scripted(obj, _frames_up + 1, bool(scopes))
+    return inside(obj, scopes, frames_up=_frames_up + 1)
+
+
+def inside(
+    obj: Any, scopes: list[Around], methods: Sequence[str] | None = None, frames_up: int = 0
+) -> Any:
+    """What `script` returns of `obj` inside scopes. They are around these methods of a module; None
+    is for all that are called from outside of it."""
+    scripted = _scripted(obj, frames_up + 1, bool(scopes))
     if isinstance(scripted, RecursiveScriptClass) and _C.object_has_scopes(scripted._c):
         raise TypeError(
             f"jit_amp.script: an object of {type(obj).__name__}, whose methods have autocast "
@@ -227,10 +277,25 @@ def script(
         return lowered
     module = scripted._c
     if scopes:
-        module = _C.wrapped_forward(module, _decorated.pattern(), scopes)
+        module = _C.own_copy(module)
+        names = list(_public_methods(module) if methods is None else methods)
+        if not names:
+            raise TypeError(
+                f"script: autocast: {type(obj).__name__} has no method to put it around: neither "
+                "`forward` nor one under @torch.jit.export is compiled"
+            )
+        _C.wrap_from_outside(module, names, _decorated.pattern(), scopes)
     elif _C.lower_where_it_is(module):
         return _ignore.ignores_in_copies(scripted, obj)
     return _ignore.ignores_in_copies(_wrap(_C.lower_module(module), scripted), obj)
+
+
+def _public_methods(module: torch._C.ScriptModule) -> Iterator[str]:
+    """The methods that are called from outside, if any, but not those that Python has for itself:
+    `__len__`, `__setstate__`."""
+    for name in module._method_names():
+        if not name.startswith(_ignore.INSIDE) and not re.fullmatch("__.*__", name):
+            yield name
 
 
 def _scripted_with(obj: Any, autocast: Any, precision: Precision, frames_up: int) -> Any:
@@ -238,23 +303,24 @@ def _scripted_with(obj: Any, autocast: Any, precision: Precision, frames_up: int
     _check.module("script: precision", obj)
     if autocast is not None:
         raise TypeError("script: autocast and precision: the precision has the scope")
-    around = None
     if precision.device_type not in ("cpu", "cuda"):
         raise ValueError(
             f"script: precision: it was found for {precision.device_type}, where TorchScript keeps"
             " nothing in float32: use precision.apply(model)"
         )
+    scopes: list[Around] = []
     if precision.around:
         around = torch.autocast(precision.device_type, dtype=getattr(torch, precision.dtype))
+        scopes = _decorated.scopes_of(around)
     precision.check_units(obj)
-    scripted = script(obj, None, frames_up, autocast=around)
+    scripted = inside(obj, scopes, ["forward"], frames_up + 1)
     if scripted is obj:
         scripted = _ignore.ignores_in_copies(_wrap(_C.lower_module(scripted._c), scripted))
     modules = dict(obj.named_modules(remove_duplicate=False))
     for unit, lines in precision.kept_in_script():
         # Scripted, a shared module is several.
         for path in [name for name, module in modules.items() if module is modules[unit]]:
-            owner = functools.reduce(getattr, path.split(".") if path else [], scripted)
+            owner = functools.reduce(getattr, _steps(path), scripted)
             _ignore.keep_in_float32(owner._c, lines)
     return scripted
 

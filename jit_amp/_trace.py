@@ -17,10 +17,10 @@ from torch._jit_internal import FunctionModifiers
 from torch.jit import ScriptFunction, ScriptModule, _state
 from torch.jit import _trace as _original
 
-from jit_amp import _C, _check, _compiling, _decorated, _float32, _kept, _replacing
+from jit_amp import _C, _check, _compiling, _decorated, _float32, _ignore, _kept, _replacing
 from jit_amp import _precision as _precisions
 from jit_amp._precision import Precision
-from jit_amp._script import lower_types, script
+from jit_amp._script import inside, lower_types, script
 
 _autocast = torch.amp.autocast_mode.autocast
 _autocast_file = torch.amp.autocast_mode.__file__
@@ -242,26 +242,30 @@ def _traced(
 
     if _state_of_trace():  # PyTorch's check of a trace traces again
         return run(check_trace)
-    if isinstance(func, (ScriptModule, ScriptFunction)):
-        return script(run(check_trace))
     cache_enabled = None if torch.is_autocast_cache_enabled() else False
     ambient: list[_decorated.Around] = [
         (device, torch.get_autocast_dtype(device), True, cache_enabled)
         for device in _kept.autocast_devices()
         if torch.is_autocast_enabled(device)
     ]
+    if isinstance(func, ScriptModule):  # PyTorch says that it is no trace, and returns it
+        return inside(run(check_trace), ambient, methods)
     with _recorded() as state, _compiling.of_a_trace():
         traced = run(check_trace)
         if not state.is_checked:
             state.recording.check()
     if not isinstance(traced, (ScriptModule, ScriptFunction)):  # PYTORCH_JIT=0
         return traced
+    owner = getattr(func, "__self__", func)
     if isinstance(traced, ScriptModule):
         _C.restore_module(traced._c, _decorated.pattern(), methods, ambient)
     else:
         _C.restore_function(traced, _decorated.pattern(), ambient)
     lower_types(_made(func, traced))
-    return script(traced)
+    result = script(traced)
+    if result is traced and isinstance(traced, ScriptModule):
+        _ignore.ignores_in_copies(traced, owner)
+    return result
 
 
 def _refuse_what_the_tracer_fails_on(func: Any, said: str) -> NoReturn:
@@ -335,14 +339,29 @@ def _waits(traced: Any) -> bool:
 
 
 def _holds_scripted(python: Any, traced: Any) -> bool:
-    """Whether scripted modules run in a scope of it. PyTorch's check runs the trace as it is, where
-    what they call stands in no scope, or in one that the tracer's names for operators escape."""
+    """Whether scripted modules or functions run in a scope of it. PyTorch's check runs the trace as
+    it is, where what they call stands in no scope, or in one that the tracer's names for operators
+    escape; and Python runs what PyTorch's own pass has made of them."""
     owner = getattr(python, "__self__", python)
-    return (
-        isinstance(owner, torch.nn.Module)
-        and any(isinstance(each, ScriptModule) for each in owner.modules())
-        and "jit_amp::enter" in str(traced.inlined_graph)
-    )
+    modules = owner.modules() if isinstance(owner, torch.nn.Module) else ()
+    is_scripted = any(isinstance(each, ScriptModule) for each in modules)
+    if not is_scripted and not any(
+        graph.findAllNodes("prim::CallFunction") for graph in _graphs(traced)
+    ):
+        return False
+    return "jit_amp::enter" in str(traced.inlined_graph)
+
+
+def _graphs(traced: Any) -> Iterator[Any]:
+    """The graphs of a traced function; or those of the module whose method it is, and below it."""
+    if isinstance(traced, ScriptFunction):
+        yield traced.graph
+        return
+    ahead = [traced.owner]
+    while ahead:
+        module = ahead.pop()
+        yield from (module._get_method(name).graph for name in module._method_names())
+        ahead += [each for _, each in torch._C.ModuleDict(module).items()]
 
 
 class _State:

@@ -17,6 +17,7 @@
 #include "core/graphs.h"
 #include "core/ignored.h"
 #include "core/private_members.h"
+#include "passes/source/wrap.h"
 #include "runtime/program.h"
 
 namespace jit_amp {
@@ -87,13 +88,18 @@ void attach(GraphFunction& function) {
 
 bool runs_program(GraphFunction* function) { return Program::behind(*function) != nullptr; }
 
-// The methods that methods of the module and of those below it call.
+// The methods that methods of the module and of those below it call, and those that stand for these
+// in calls from outside. But `forward` is for such calls in the first place.
 std::unordered_set<const Function*> called_methods(const Module& module) {
   std::unordered_set<const Function*> called;
   for (GraphFunction* function : functions_of(module)) {
     for (Node* node : all_nodes(*function->graph(), prim::CallMethod)) {
       if (const auto type = node->input(0)->type()->cast<c10::ClassType>()) {
-        called.insert(type->findMethod(node->s(attr::name)));
+        const std::string& name = node->s(attr::name);
+        called.insert(type->findMethod(name));
+        if (name.starts_with(kInside) && name.substr(sizeof(kInside) - 1) != "forward") {
+          called.insert(type->findMethod(name.substr(sizeof(kInside) - 1)));
+        }
       }
     }
   }
@@ -245,6 +251,37 @@ Module lowered_copy(const Module& module) {
   }
   prepare(copy, has_scopes);
   return copy;
+}
+
+void inline_sources(Graph& graph) {
+  bool is_changed = true;
+  while (is_changed) {  // what is inlined has calls of its own
+    is_changed = false;
+    for (Node* node : all_nodes(graph)) {
+      const Function* callee = nullptr;
+      if (node->kind() == prim::CallFunction) {
+        const auto type = node->input(0)->type()->cast<c10::FunctionType>();
+        callee = type ? type->function() : nullptr;
+      } else if (node->kind() == prim::CallMethod) {
+        const auto type = node->input(0)->type()->cast<c10::ClassType>();
+        callee = type ? type->findMethod(node->s(attr::name)) : nullptr;
+      }
+      auto* function = callee ? tryToGraphFunction(const_cast<Function&>(*callee)) : nullptr;
+      if (!function) {
+        continue;
+      }
+      function->ensure_defined();
+      if (node->kind() == prim::CallFunction) {
+        Node* constant = node->input(0)->node();
+        node->removeInput(0);
+        if (!constant->hasUses()) {
+          constant->destroy();
+        }
+      }
+      inlineCallTo(node, function, function->graph().get());
+      is_changed = true;
+    }
+  }
 }
 
 }  // namespace jit_amp

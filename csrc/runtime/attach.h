@@ -53,4 +53,8 @@ torch::jit::StrongFunctionPtr lowered_copy(const torch::jit::StrongFunctionPtr& 
 // Without scopes, a copy that is served.
 torch::jit::Module lowered_copy(const torch::jit::Module& module);
 
+// Inlines all calls in the graph, by what the functions were compiled to: a graph to look at.
+// PyTorch's inliner takes what they run, a Program.
+void inline_sources(torch::jit::Graph& graph);
+
 }  // namespace jit_amp

@@ -73,6 +73,8 @@ class Elsewhere:
                 return
             raise
         self.loaded += 1
+        if not module._c._has_method("forward"):  # it is `forward` that is called there
+            return
         self.numbers[module] = number
         self.graphs[module] = str(module.graph)
         self.left.setdefault(module, CALLS)

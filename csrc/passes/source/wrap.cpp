@@ -2,7 +2,11 @@
 
 #include <ATen/core/jit_type.h>
 
+#include <map>
+
+#include "analysis/modules.h"
 #include "core/graphs.h"
+#include "core/ignored.h"
 #include "passes/source/widen.h"
 
 namespace jit_amp {
@@ -95,6 +99,38 @@ void wrap(Graph& graph, Graph& pattern, const std::vector<Around>& scopes) {
   }
   if (widens) {
     widen_inputs(graph);
+  }
+}
+
+void wrap_from_outside(const Module& module, const std::vector<std::string>& methods,
+                       Graph& pattern, const std::vector<Around>& scopes) {
+  const auto type = module.type();
+  std::map<std::string, std::vector<Node*>> calls;  // from inside, by the method's name
+  for (const GraphFunction* function : functions_of(module)) {
+    for (Node* call : all_nodes(*function->graph(), prim::CallMethod)) {
+      if (*call->input(0)->type() == *type) {
+        calls[call->s(attr::name)].push_back(call);
+      }
+    }
+  }
+  for (const std::string& name : methods) {
+    for (Node* call : calls[name]) {
+      call->s_(attr::name, kInside + name);
+    }
+  }
+  for (const std::string& name : methods) {
+    auto& outside = toGraphFunction(type->getMethod(name));
+    if (!calls[name].empty()) {
+      const std::string inside = kInside + name;
+      auto* copy = type->compilation_unit()->create_function(
+          c10::QualifiedName(*type->name(), inside), outside.graph()->copy());
+      copy->setSchema(outside.getSchema());
+      type->addMethod(copy);
+      if (const auto how = ignored(outside, module._ivalue())) {
+        ignore(module._ivalue(), inside, how);
+      }
+    }
+    wrap(*outside.graph(), pattern, scopes);
   }
 }
 

@@ -8,6 +8,7 @@
 // Changes the graph that it is given, which must belong to the caller alone.
 #pragma once
 
+#include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <optional>
@@ -40,5 +41,15 @@ void exit_scope(torch::jit::Node* before, torch::jit::Graph& pattern, torch::jit
 
 // `scopes` from the outermost to the innermost.
 void wrap(torch::jit::Graph& graph, torch::jit::Graph& pattern, const std::vector<Around>& scopes);
+
+// How the name begins under which methods of a module call one that has scopes for calls from
+// outside.
+inline constexpr char kInside[] = "_jit_amp_inside_";
+
+// The same for methods of a module, which must belong to the caller alone, but only for who calls
+// them from outside of it: a method that another one calls is there a second time, without these
+// scopes, and that is the one it calls.
+void wrap_from_outside(const torch::jit::Module& module, const std::vector<std::string>& methods,
+                       torch::jit::Graph& pattern, const std::vector<Around>& scopes);
 
 }  // namespace jit_amp

@@ -42,6 +42,18 @@ class Plain(nn.Module):
         return self.linear(x)
 
 
+class Writing(Plain):
+    def forward(self, x: Tensor, cache: list[Tensor]):
+        cache[0].add_(x)
+        return self.linear(x)
+
+
+class WritingOtherwise(Plain):
+    def forward(self, x: Tensor, cache: list[Tensor]):
+        cache[0].copy_(x)
+        return self.linear(x)
+
+
 def factory():
     return Plain()
 
@@ -194,6 +206,15 @@ def test_for_a_server(capsys: Any) -> None:
     assert "results are cast" in run(capsys, "explain", "wide/net/1/model.pt", *given)[1]
     status, _, said = run(capsys, "freeze", "models:factory", "--triton", "--output", "r/n")
     assert (status, "--triton needs --input" in said) == (2, True)
+
+
+@LOADS_PROGRAMS
+def test_verify_compares_what_is_written_to_arguments(capsys: Any) -> None:
+    given = ["--input", "float32[2,8]", "--input", '["float32[2,8]"]']
+    status, out, _ = run(capsys, "verify", "models:Writing", "models:WritingOtherwise", *given)
+    assert status == 1
+    assert "argument[1][0] after the call" in out
+    assert run(capsys, "verify", "models:Writing", "models:Writing", *given)[0] == 0
 
 
 @LOADS_PROGRAMS
