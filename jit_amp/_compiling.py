@@ -197,7 +197,7 @@ def forgotten_scopes(module: ScriptModule) -> Iterator[tuple[str, str, list[Arou
 def refuse_forgotten(function: Any) -> None:
     """Raises AutocastError where PyTorch's compiler forgets a decorator of a function that enters
     autocast in a way of its own."""
-    if what := lost_layer(function, None):
+    if what := lost_layer(function, getattr(function, "__self__", None)):
         _refuse_decorator(function, what)
 
 
