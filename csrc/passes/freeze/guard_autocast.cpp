@@ -106,7 +106,8 @@ std::string check_in(const c10::TypePtr& type, const std::string& value, size_t 
   };
   if (is_tensor(type)) {
     const int dtype = static_cast<int>(c10::kHalf);
-    return c10::str(indent, "if not ", value, ".is_cpu:\n", indent,
+    return c10::str(indent, "if not ", value, ".is_cpu and ", value,
+                    ".dtype != ", static_cast<int>(c10::ScalarType::Undefined), ":\n", indent,
                     "    nothing = torch.empty([0, 0], dtype=", dtype, ", device=", value,
                     ".device)\n", indent, "    assert torch.prod(nothing, 0).dtype == ", dtype,
                     ", ", message("\" + " + value + ".device.type + \""), "\n");
