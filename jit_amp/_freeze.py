@@ -143,9 +143,14 @@ def freeze(
         methods = [name for name in preserved if scripted._c._has_method(name)]
         _examples.check("freeze", scripted, originals)
         _original.run_frozen_optimizations(plain, optimize_numerics, methods)
-        _C.mend_frozen_by_pytorch(plain._c, bool(optimize_numerics))
-        _C.lower_where_it_is(plain._c)  # for calls under an ambient autocast
-        return plain  # type: ignore[no-any-return]
+        try:
+            _C.mend_frozen_by_pytorch(plain._c, bool(optimize_numerics))
+        except _C.AutocastError:  # it asks about autocast on a device that examples may tell
+            if not examples:
+                raise
+        else:
+            _C.lower_where_it_is(plain._c)  # for calls under an ambient autocast
+            return plain  # type: ignore[no-any-return]
     frozen = _C.freeze_module(
         scripted._c,
         preserved,

@@ -733,6 +733,56 @@ def test_a_question_of_a_device_cannot_be_frozen() -> None:
         jit_amp.freeze(AsksOfADevice().eval())
 
 
+class AsksOfItsInput(nn.Module):
+    """Outside of the scope, as the helpers of decoder models do."""
+
+    def forward(self, x: Tensor):
+        with torch.autocast(x.device.type, dtype=torch.bfloat16):
+            y = as_autocast_casts(x) * 2
+        if torch.is_autocast_enabled(x.device.type):
+            y = y + 1
+        return y, as_autocast_casts(x)
+
+
+def as_autocast_casts(x: Tensor) -> Tensor:
+    device = x.device.type
+    if torch.is_autocast_enabled(device):
+        return x.to(torch.get_autocast_dtype(device))
+    return x
+
+
+class AsksOfItsInputWithoutAScope(nn.Module):
+    def forward(self, x: Tensor):
+        return as_autocast_casts(x) * 2
+
+
+class AsksOfAnInputInside(nn.Module):
+    def forward(self, xs: List[Tensor], scale: float = 2.0):  # noqa: UP006
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = xs[0] @ xs[0]
+        return y * scale if torch.is_autocast_enabled(y.device.type) else as_autocast_casts(xs[0])
+
+
+@pytest.mark.parametrize(
+    "model", [AsksOfItsInput, AsksOfItsInputWithoutAScope, AsksOfAnInputInside]
+)
+def test_a_question_of_the_device_of_an_input_is_answered_by_examples(
+    model: type[nn.Module],
+) -> None:
+    net, x = model().eval(), torch.randn(3, 3)
+    example = ([x],) if model is AsksOfAnInputInside else (x,)
+    with pytest.raises(jit_amp.AutocastError, match="JA309"):
+        jit_amp.freeze(net)
+    with torch.no_grad():
+        frozen = jit_amp.freeze(net, example, optimize_numerics=False)
+        exported = jit_amp.export(net, example).module()
+        for run in (frozen, exported):
+            for _ in range(3):
+                assert_same(run(*example), net(*example), "result")
+    for node in text_of(frozen.graph).splitlines():
+        assert "aten::is_autocast_enabled(%" not in node
+
+
 class AsksInAScope(nn.Module):
     def forward(self, x: Tensor):
         with torch.autocast(x.device.type, dtype=torch.float16):
