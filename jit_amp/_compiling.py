@@ -192,6 +192,23 @@ def forgotten_scopes(module: ScriptModule) -> Iterator[tuple[str, str, list[Arou
                 refuse_forgotten(function)
                 if scopes := _decorated.unwrap(function)[1]:
                     yield path, name, scopes
+            for called in _functions_called(part._c._get_method(name).graph):
+                refuse_forgotten(called)
+
+
+def _functions_called(graph: Any) -> Iterator[Any]:
+    """The Python functions that a graph calls, and these in turn, as far as PyTorch knows them."""
+    python = {name: function for function, name in _state._jit_caching_layer.items()}
+    ahead, seen = [graph], set()
+    while ahead:
+        for call in ahead.pop().findAllNodes("prim::CallFunction", recurse=True):
+            name = next(call.inputs()).type().annotation_str
+            if name not in seen:
+                seen.add(name)
+                compiled = _state._python_cu.find_function(name)
+                ahead += [] if compiled is None else [compiled.graph]
+                if name in python:
+                    yield python[name]
 
 
 def refuse_forgotten(function: Any) -> None:
@@ -534,6 +551,10 @@ def _script_impl(
         inner, scopes = _unwrap(compilation, obj)
     else:
         inner, scopes = _decorated.unwrap(obj)
+    # PyTorch compiles what is below torch.jit.script_if_tracing.
+    while isinstance(inner, types.FunctionType) and hasattr(inner, "__script_if_tracing_wrapper"):
+        inner, below = _unwrap(compilation, inner.__original_fn)  # type: ignore[attr-defined]
+        scopes = [*scopes, *below]
     if isinstance(inner, types.FunctionType):  # PyTorch may know it, and not ask for its definition
         compilation.look_at(inner)
         with _as_function(compilation, inner) as is_as_before:

@@ -612,9 +612,9 @@ CONTAINERS = [
     Feature(
         "forward hook",
         "x = self.hooked(x)",
-        "self.hooked = nn.Linear(4, 4)\nself.hooked.register_forward_hook(after)",
+        "self.hooked = nn.Linear(4, 4)\nself.hooked.register_forward_hook(halved)",
         """
-def after(self, given: Tuple[Tensor], result: Tensor) -> Tensor:
+def halved(self, given: Tuple[Tensor], result: Tensor) -> Tensor:
     return result * 0.5 + given[0]
 """,
         # PyTorch drops hooks when it copies a module

@@ -156,7 +156,7 @@ FAULTS = [
             ),
             Edit(
                 "csrc/pipelines/freeze.cpp",
-                '      {"write_queries", run<write_queries>, Phase::lowered, Phase::lowered, '
+                '      {"write_queries", run_write_queries, Phase::lowered, Phase::lowered, '
                 "Kind::meaning},\n"
                 '      {"keep_detach", run<hide_detach>',
                 '      {"keep_detach", run<hide_detach>',
@@ -347,9 +347,9 @@ FAULTS = [
         (
             Edit(
                 "jit_amp/_trace.py",
-                '    (_original, "_check_trace", _checking),\n',
-                '    (_original, "_check_trace", _checking),\n'
-                '    (_autocast, "__enter__", lambda f: lambda *a: f(*a)),\n',
+                '    _replacing.Hook(_original, "_check_trace", _checking, _state_of_trace),\n',
+                '    _replacing.Hook(_original, "_check_trace", _checking, _state_of_trace),\n'
+                '    _replacing.Hook(_autocast, "__enter__", lambda _, f, *a: f(*a), lambda: 1),\n',
             ),
         ),
         ("script_if_tracing",),

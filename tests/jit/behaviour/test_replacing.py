@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import inspect
+import linecache
 import os
 import sys
 import threading
@@ -110,7 +111,10 @@ def interrupt(at: int | None) -> Iterator[list[tuple[str, int]]]:
     def trace(frame: types.FrameType, event: str, _: Any) -> Any:
         if not frame.f_code.co_filename.startswith(PACKAGE):
             return None
-        if event == "line" and not is_entering(frame):
+        # That of a `with` is reached again before its exits are called; Ctrl-C does not come there.
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+        is_with = line.lstrip().startswith("with ")
+        if event == "line" and not is_with and not is_entering(frame):
             lines.append((frame.f_code.co_filename, frame.f_lineno))
             if len(lines) - 1 == at:
                 sys.settrace(None)

@@ -1,0 +1,67 @@
+"""Functions that plain torch.jit.script has compiled, in what jit_amp makes of a program."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import jit_amp
+
+from ..support import assert_same
+
+
+def under_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def entering(*args: Any) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return function(*args)
+
+    return entering
+
+
+@under_autocast
+def product(x: Tensor, y: Tensor) -> Tensor:
+    return x @ y
+
+
+def calls_product(x: Tensor, y: Tensor) -> Tensor:
+    return product(x, y)
+
+
+class Calls(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return calls_product(x, x)
+
+
+@pytest.mark.filterwarnings("ignore:The input to trace is already a ScriptModule")
+@pytest.mark.parametrize("make", [jit_amp.script, lambda m: jit_amp.trace(m, (torch.rand(2, 2),))])
+def test_a_forgotten_decorator_of_a_function_that_is_called_is_refused(make: Any) -> None:
+    plain = torch.jit.script(Calls())
+    with pytest.raises(jit_amp.AutocastError, match="JA118"):
+        make(plain)
+
+
+@jit_amp.ignore_amp
+def ignoring(x: Tensor) -> Tensor:
+    return x @ x
+
+
+@torch.jit.script_if_tracing
+def if_tracing(x: Tensor) -> Tensor:
+    return ignoring(x)
+
+
+class CallsIfTracing(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return if_tracing(x)
+
+
+def test_what_is_below_script_if_tracing_is_compiled_anew() -> None:
+    x, module = torch.rand(2, 2), CallsIfTracing()
+    torch.jit.script(module)
+    for _ in range(3):
+        assert_same(jit_amp.script(module)(x), module(x), "after PyTorch has compiled it")
