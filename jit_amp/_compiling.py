@@ -194,6 +194,8 @@ def forgotten_scopes(module: ScriptModule) -> Iterator[tuple[str, str, list[Arou
                     yield path, name, scopes
             for called in _functions_called(part._c._get_method(name).graph):
                 refuse_forgotten(called)
+                if not all(map(_decorated.is_of_gradients, _decorated.unwrap(called)[1])):
+                    _refuse_decorator(called, "a decorator, and PyTorch has compiled it without")
 
 
 def _functions_called(graph: Any) -> Iterator[Any]:

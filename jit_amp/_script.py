@@ -113,7 +113,8 @@ def _refuse_what_has_a_code(obj: Any, said: str) -> None:
         _C.refuse(119, [name, ("Expected a value" + rest).rstrip()])
     if "is called recursively" in said:
         _C.refuse(203, [], where)
-    if "INTERNAL ASSERT FAILED" in said and (where := _places.of_leaving_a_with(obj)):
+    is_of_graphs = "INTERNAL ASSERT FAILED" in said and "sugared_value.cpp" not in said
+    if is_of_graphs and (where := _places.of_leaving_a_with(obj)):
         _C.refuse(208, [name], where)
 
 

@@ -572,6 +572,7 @@ IF_TRACING = [
         "import jit_amp\n\n\n@jit_amp.ignore_amp\n"
         "def exact_product(x: Tensor, w: Tensor) -> Tensor:\n    return x @ w.to(x.dtype)\n\n\n"
         f"@torch.jit.script_if_tracing\n{BODY}    return exact_product(x, w) + 1\n",
+        refused_in_process=UNSEEN,  # of what plain TorchScript has compiled
         scope="in",
     ),
     _if_tracing(
