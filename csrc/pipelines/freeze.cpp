@@ -1,17 +1,12 @@
 #include "pipelines/freeze.h"
 
-#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/frozen_graph_optimizations.h>
 #include <torch/csrc/jit/passes/remove_mutation.h>
 
 #include <algorithm>
-#include <string>
-#include <vector>
 
 #include "analysis/guards.h"
 #include "analysis/preconditions.h"
-#include "core/dialect.h"
-#include "core/error.h"
 #include "core/graphs.h"
 #include "core/loops.h"
 #include "passes/freeze/answer_questions.h"
@@ -47,61 +42,6 @@
 
 namespace jit_amp {
 namespace {
-
-using torch::jit::Graph;
-using torch::jit::Node;
-using torch::jit::Value;
-
-// No message: what is known of the inputs, or refuse_open_questions, takes it away.
-constexpr const char* kOpen = "jit_amp: autocast on a device that is known at run time only";
-
-// `device == "cpu"` asks of the CPU, `device == "cuda"` of CUDA, and any other raises.
-Value* asked_by_name(Graph& graph, const Node* question, const std::vector<std::string>& names) {
-  if (names.empty()) {
-    Node* raise = graph.insertNode(graph.create(
-        torch::jit::prim::RaiseException,
-        {graph.insertConstant(std::string(kOpen)), graph.insertConstant(c10::IValue())}, 0));
-    raise->copyMetadata(const_cast<Node*>(question));
-    return graph.insertConstant(false);
-  }
-  Value* name = graph.insertConstant(names.front());
-  Value* is_it = graph.insert(torch::jit::aten::eq, {question->input(0), name});
-  Node* choice = graph.insertNode(graph.create(torch::jit::prim::If, {is_it}, 1));
-  choice->copyMetadata(const_cast<Node*>(question));
-  choice->output()->setType(c10::BoolType::get());
-  torch::jit::Block* on = choice->addBlock();
-  torch::jit::Block* off = choice->addBlock();
-  {
-    const torch::jit::WithInsertPoint here(on);
-    on->registerOutput(graph.insert(question->kind(), {name}));
-  }
-  const torch::jit::WithInsertPoint here(off);
-  off->registerOutput(asked_by_name(graph, question, {names.begin() + 1, names.end()}));
-  return choice->output();
-}
-
-// A question about autocast on `x.device.type` is one of each device, until it is known of x.
-bool run_write_queries(Context& c) {
-  for (Node* node : all_nodes(*c.graph)) {
-    if (ops::is_query_of_ours(node) && !node->inputs().empty() &&
-        !torch::jit::constant_as<std::string>(node->input(0))) {
-      const torch::jit::WithInsertPoint here(node);
-      node->output()->replaceAllUsesWith(asked_by_name(*c.graph, node, {"cpu", "cuda"}));
-      node->destroy();
-    }
-  }
-  return write_queries(*c.graph);
-}
-
-bool refuse_open_questions(Context& c) {
-  for (const Node* node : all_nodes(*c.graph)) {
-    if (node->kind() == torch::jit::prim::RaiseException &&
-        torch::jit::constant_as<std::string>(node->input(0)) == kOpen) {
-      throw diagnostic(Diagnostic::query_of_device, node);
-    }
-  }
-  return false;
-}
 
 // What is known of a call's arguments: from examples, or from what would fail without it. Nothing
 // where the frozen module has no check of it.
@@ -174,7 +114,7 @@ const std::vector<Pass>& freezing() {
       {"check_freezable", run<check_freezable>, Phase::lowered, Phase::lowered, Kind::meaning},
       {"check_writes", run<check_writes>, Phase::lowered, Phase::lowered, Kind::meaning},
       {"keep_dim", run<keep_dim>, Phase::lowered, Phase::lowered, Kind::quirk},
-      {"write_queries", run_write_queries, Phase::lowered, Phase::lowered, Kind::meaning},
+      {"write_queries", run<ask_and_write_queries>, Phase::lowered, Phase::lowered, Kind::meaning},
       {"keep_detach", run<hide_detach>, Phase::lowered, Phase::lowered, Kind::quirk},
       {"keep_results", run<mark_results>, Phase::lowered, Phase::lowered, Kind::quirk},
       {"unmark_loops", run<unmark_loops>, Phase::lowered, Phase::freezable, Kind::meaning},
@@ -196,7 +136,7 @@ const std::vector<Pass>& deciding() {
        Kind::meaning},
       {"inputs", run_inputs, Phase::decided, Phase::decided, Kind::meaning},
       {"answer_questions", run_answer_questions, Phase::decided, Phase::decided, Kind::meaning},
-      {"write_queries", refuse_open_questions, Phase::decided, Phase::decided, Kind::meaning},
+      {"write_queries", run<refuse_open_questions>, Phase::decided, Phase::decided, Kind::meaning},
       {"promote_operands", run<promote_operands>, Phase::decided, Phase::decided, Kind::quirk,
        For::all, Reads::facts},
   };
@@ -205,7 +145,7 @@ const std::vector<Pass>& deciding() {
 
 const std::vector<Pass>& exporting() {
   static const auto& passes = *new std::vector<Pass>{
-      {"write_queries", run_write_queries, Phase::lowered, Phase::lowered, Kind::meaning},
+      {"write_queries", run<ask_and_write_queries>, Phase::lowered, Phase::lowered, Kind::meaning},
       {"unmark_loops", run<unmark_loops>, Phase::lowered, Phase::freezable, Kind::meaning},
       {"decompose", run<decompose>, Phase::freezable, Phase::freezable, Kind::meaning},
   };

@@ -156,8 +156,8 @@ FAULTS = [
             ),
             Edit(
                 "csrc/pipelines/freeze.cpp",
-                '      {"write_queries", run_write_queries, Phase::lowered, Phase::lowered, '
-                "Kind::meaning},\n"
+                '      {"write_queries", run<ask_and_write_queries>, Phase::lowered, '
+                "Phase::lowered, Kind::meaning},\n"
                 '      {"keep_detach", run<hide_detach>',
                 '      {"keep_detach", run<hide_detach>',
             ),

@@ -5,6 +5,10 @@
 // can be compiled. Another process does not have them. What lowering has not answered becomes
 // `aten::is_autocast_cpu_enabled()` and its like, which mean the same.
 //
+// A device that is known at run time only, `x.device.type`, may be known once the examples are:
+// `ask_and_write_queries` makes one question of each device of it, and `refuse_open_questions`
+// refuses what is still open when facts about the inputs have decided what they can.
+//
 // Throws AutocastError for a device that is neither "cpu" nor "cuda", or known at run time only.
 #pragma once
 
@@ -12,7 +16,9 @@
 
 namespace jit_amp {
 
-// Returns whether the graph changed.
+// All return whether the graph changed.
 bool write_queries(torch::jit::Graph& graph);
+bool ask_and_write_queries(torch::jit::Graph& graph);
+bool refuse_open_questions(torch::jit::Graph& graph);
 
 }  // namespace jit_amp
