@@ -84,11 +84,7 @@ def compiled(obj: Any, frames_up: int = 0, is_wrapped: bool = False) -> Any:
         compilation = _Compilation()
         with _replacing.values(vars(_this_thread), compilation=compilation):
             result = _script.script(obj, _frames_up=frames_up + 1)
-        if isinstance(result, (ScriptFunction, ScriptModule)):
-            _lost_writes.refuse(result, compilation.suspects, is_wrapped)
-        compilation.keep_types()
-        if isinstance(result, ScriptModule):
-            compilation.set_apart(result)
+        compilation.finish(result, is_wrapped)
     return result
 
 
@@ -109,9 +105,7 @@ def compiled_script_methods(
             result: ScriptModule = _recursive.create_script_module(  # type: ignore[no-untyped-call]
                 module, read_again, share_types
             )
-        _lost_writes.refuse(result, compilation.suspects, False)
-        compilation.keep_types()
-        compilation.set_apart(result)
+        compilation.finish(result)
     return result
 
 
@@ -141,8 +135,8 @@ def of_a_trace() -> Iterator[None]:
         yield
 
 
-def _tracing_outside_a_compilation() -> Any:
-    return True if getattr(_this_thread, "is_tracing", False) and not _compilation() else None
+def _tracing_outside_a_compilation() -> bool:
+    return getattr(_this_thread, "is_tracing", False) and not _compilation()
 
 
 def _making_a_module(_: bool, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -182,6 +176,7 @@ def forgotten_scopes(module: ScriptModule) -> Iterator[tuple[str, str, list[Arou
     Raises:
         AutocastError: a decorator that enters autocast in a way of its own.
     """
+    graphs = []
     for path, part in module.named_modules(remove_duplicate=False):
         part = vars(part).get("_actual_script_module", part)
         if not isinstance(part, ScriptModule) or part in _compiled_here:
@@ -190,18 +185,20 @@ def forgotten_scopes(module: ScriptModule) -> Iterator[tuple[str, str, list[Arou
             function = _python_method(part, name)
             if function is not None:
                 refuse_forgotten(function)
-                if scopes := _decorated.unwrap(function)[1]:
+                if scopes := _scopes(function):
                     yield path, name, scopes
-            for called in _functions_called(part._c._get_method(name).graph):
-                refuse_forgotten(called)
-                if not all(map(_decorated.is_of_gradients, _decorated.unwrap(called)[1])):
-                    _refuse_decorator(called, "a decorator, and PyTorch has compiled it without")
+            if _python_class(part) is not None:  # a file's functions have no more than their names
+                graphs.append(part._c._get_method(name).graph)
+    for called in _functions_called(graphs):
+        refuse_forgotten(called)
+        if not _only_switch_gradients(_scopes(called)):
+            _refuse_decorator(called, "a decorator, and PyTorch has compiled it without")
 
 
-def _functions_called(graph: Any) -> Iterator[Any]:
-    """The Python functions that a graph calls, and these in turn, as far as PyTorch knows them."""
+def _functions_called(graphs: list[Any]) -> Iterator[Any]:
+    """The Python functions that graphs call, and these in turn, as far as PyTorch knows them."""
     python = {name: function for function, name in _state._jit_caching_layer.items()}
-    ahead, seen = [graph], set()
+    ahead, seen = [*graphs], set()
     while ahead:
         for call in ahead.pop().findAllNodes("prim::CallFunction", recurse=True):
             name = next(call.inputs()).type().annotation_str
@@ -220,10 +217,15 @@ def refuse_forgotten(function: Any) -> None:
         _refuse_decorator(function, what)
 
 
+def _python_class(module: ScriptModule) -> Any:
+    """The class that a module was compiled from, where PyTorch tells; None for one of a file."""
+    return getattr(getattr(module, "_concrete_type", None), "py_class", None)
+
+
 def _python_method(module: ScriptModule, name: str) -> Any:
     """What a method was compiled from, where PyTorch tells: nothing of a trace, nor of a file."""
     method = getattr(vars(module).get(name), "__wrapped__", None)
-    cls = getattr(getattr(module, "_concrete_type", None), "py_class", None)
+    cls = _python_class(module)
     if method is not None or cls is None or name == "forward":  # a trace has such a forward
         return method
     if accessor := re.fullmatch("__(.+)_(getter|setter)", name):
@@ -460,6 +462,14 @@ class _Compilation(_recursive.ConcreteTypeStore):
             _free.add(known)
         return known in _free
 
+    def finish(self, result: Any, is_wrapped: bool = False) -> None:
+        """Refuses what came out with writes that PyTorch has dropped, or keeps its types."""
+        if isinstance(result, (ScriptFunction, ScriptModule)):
+            _lost_writes.refuse(result, self.suspects, is_wrapped)
+        self.keep_types()
+        if isinstance(result, ScriptModule):
+            self.set_apart(result)
+
     def keep_types(self) -> None:
         """Gives the types that were made to PyTorch's store, those with scopes to jit_amp's."""
         made: list[tuple[type, Any]] = [
@@ -656,7 +666,7 @@ def refuse_calls_of_its_own(module: torch.nn.Module) -> None:
             continue
         forward, *_ = _decorated.look_through(getattr(module, "forward", None))
         besides = [forward, getattr(forward, "__func__", None)]
-        is_scope = not all(map(_decorated.is_of_gradients, scopes)) or lost_layer(call, module)
+        is_scope = not _only_switch_gradients(scopes) or lost_layer(call, module)
         if is_scope or _reaching.reaches_autocast(inner, besides, module):
             what = f"a `{name}` that enters autocast"
         elif _reaching.enters_something_unknown(inner, module):

@@ -348,6 +348,14 @@ def operators_of_ours(graph: torch._C.Graph) -> list[str]:
     return [kind for kind in operators(graph) if kind.startswith("jit_amp::")]
 
 
+def saved_and_loaded(scripted: Any) -> Any:
+    """What another process would have of it."""
+    buffer = io.BytesIO()
+    torch.jit.save(scripted, buffer)
+    buffer.seek(0)
+    return torch.jit.load(buffer)
+
+
 def text_of(graph: torch._C.Graph) -> str:
     """The graph as text, for what its nodes do not tell, such as types; without names of files."""
     return re.sub(r"[ \t]*#[^\n]*", "", str(graph))

@@ -1,6 +1,7 @@
 """Functions that plain torch.jit.script has compiled, in what jit_amp makes of a program."""
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 import jit_amp
 
-from ..support import assert_same
+from ..support import assert_same, saved_and_loaded
 
 
 def under_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,3 +66,23 @@ def test_what_is_below_script_if_tracing_is_compiled_anew() -> None:
     torch.jit.script(module)
     for _ in range(3):
         assert_same(jit_amp.script(module)(x), module(x), "after PyTorch has compiled it")
+
+
+class CallsIgnoring(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return ignoring(x)
+
+
+def test_a_function_of_a_file_is_not_the_one_that_has_its_name_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in a process that has loaded it, and in which PyTorch has compiled the function."""
+    x, module = torch.rand(2, 2), CallsIgnoring()
+    loaded = saved_and_loaded(jit_amp.script(module))
+    (call,) = loaded.graph.findAllNodes("prim::CallFunction")
+    name = next(call.inputs()).type().annotation_str
+    known = weakref.WeakKeyDictionary({ignoring: name})
+    monkeypatch.setattr(torch.jit._state, "_jit_caching_layer", known)
+    for _ in range(3):
+        assert_same(jit_amp.script(loaded)(x), module(x), "a file")
