@@ -26,6 +26,7 @@ from torch.jit import ScriptModule
 from torch.utils.data import DataLoader, Dataset
 
 from jit_amp import _C
+from jit_amp._reaching import codes, is_full
 from jit_amp._report import is_installed
 from jit_amp._script import _wrap
 
@@ -220,7 +221,7 @@ class Copier:
         return made
 
     def _cell(self, cell: types.CellType) -> types.CellType:
-        if not _is_full(cell):
+        if not is_full(cell):
             return cell
         if id(cell) not in self.memo:
             self._note(cell, types.CellType())
@@ -230,7 +231,7 @@ class Copier:
         names = function.__code__.co_freevars
         pairs = zip(names, function.__closure__ or (), made.__closure__ or (), strict=True)
         for name, cell, own in pairs:
-            if _is_full(cell) and not _is_full(own):
+            if is_full(cell) and not is_full(own):
                 own.cell_contents = self._named(name, cell.cell_contents)
         if function.__defaults__:
             made.__defaults__ = tuple(self._named("a default", v) for v in function.__defaults__)
@@ -377,11 +378,11 @@ def _names_of(
     """What a function names: around it (None), in its file and in others that it names, with the
     names of that file. A library's own objects, besides modules and their like, are its own."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    around = {name: cell.cell_contents for name, cell in cells if _is_full(cell)}
+    around = {name: cell.cell_contents for name, cell in cells if is_full(cell)}
     is_own = _is_own(function.__code__.co_filename)
-    codes = [] if _is_torchs(function) else list(_codes(function.__code__))
-    of_its_file = {name for code in codes for name in _of_its_file(code)}
-    named = {name: None for code in codes for name in code.co_names}  # in their order
+    own_codes = [] if _is_torchs(function) else list(codes(function.__code__))
+    of_its_file = {name for code in own_codes for name in _of_its_file(code)}
+    named = {name: None for code in own_codes for name in code.co_names}  # in their order
     ahead: list[dict[str, Any]] = [function.__globals__]
     for name, each in around.items():
         yield None, name, each
@@ -426,24 +427,8 @@ def _methods_of(cls: type) -> Iterator[types.FunctionType]:
             yield method
 
 
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """The code, and that of functions inside."""
-    yield code
-    for each in code.co_consts:
-        if isinstance(each, types.CodeType):
-            yield from _codes(each)
-
-
 def _of_its_file(code: types.CodeType) -> Iterator[str]:
     """What the code names of its own file: no attributes."""
     for each in dis.get_instructions(code):
         if each.opname.endswith(("_GLOBAL", "_NAME")):
             yield str(each.argval)
-
-
-def _is_full(cell: types.CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True

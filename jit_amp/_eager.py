@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch._guards import CompileContext
 
-from jit_amp import _C, _replacing, _trace
+from jit_amp import _C, _replacing
 from jit_amp._copies import Copier
 
 _this_thread = threading.local()
@@ -181,14 +181,14 @@ def _places_of_thread() -> Places | None:
 
 def _entering(places: Places, original: Callable[..., Any]) -> Any:
     """Called once by __enter__."""
-    if (scope := _trace.scope_of_caller()) is not None:
+    if (scope := _replacing.scope_of_caller()) is not None:
         places.enter(scope.device)
     return original()
 
 
 def _leaving(places: Places, original: Callable[..., Any]) -> Any:
     """Called once by __exit__."""
-    if _trace.scope_of_caller() is not None:
+    if _replacing.scope_of_caller() is not None:
         places.leave()
     return original()
 

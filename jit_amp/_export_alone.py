@@ -61,10 +61,9 @@ def _patch_method(
     original(patcher, cls, name, in_the_exporting_thread, *args, **kwargs)
 
 
-def _is_in_another() -> bool | None:
+def _is_in_another() -> bool:
     """Whether this thread traces nothing, while another one exports."""
-    is_tracing = _exporting_thread() is not None or torch._C._len_torch_dispatch_stack() > 0
-    return None if is_tracing else True
+    return _exporting_thread() is None and torch._C._len_torch_dispatch_stack() == 0
 
 
 def _no(*_: Any) -> bool:

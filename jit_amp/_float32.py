@@ -325,14 +325,13 @@ def functions(source: str) -> Iterator[tuple[str, ast.FunctionDef]]:
 _NAMED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def _is_concerned() -> Any:
-    return True if is_off() or getattr(_this_thread, "on_scope", None) else None
+def _is_concerned() -> bool:
+    return is_off() or getattr(_this_thread, "on_scope", None) is not None
 
 
 def _entered(_: bool, original: Callable[..., Any]) -> Any:
     """torch.autocast calls it once when it is entered, and then everything is set already."""
-    frame = _replacing.caller()
-    scope = frame.f_locals.get("self") if frame.f_code is _ENTERS else None
+    scope = _replacing.scope_of_caller()
     if scope is not None and scope._enabled:
         if note := getattr(_this_thread, "on_scope", None):
             note(scope)
@@ -341,13 +340,10 @@ def _entered(_: bool, original: Callable[..., Any]) -> Any:
     return original()
 
 
-_ENTERS = torch.amp.autocast_mode.autocast.__enter__.__code__
-
-
 def _widenings() -> Any:
-    """Whether this thread's function modes are all ours, and there are some."""
+    """This thread's function modes, if they are all ours."""
     modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-    return modes if modes and all(isinstance(each, _Widening) for each in modes) else None
+    return modes if all(isinstance(each, _Widening) for each in modes) else None
 
 
 def _overridden(modes: list[Any], original: Callable[..., Any], tensors: Any) -> bool:

@@ -266,9 +266,14 @@ class _Copied(_WithoutCalls):
         return ignores_in_copies(copy)
 
 
+def has_programs(by_pytorch: Any) -> bool:
+    """Whether a graph without calls, as PyTorch makes it, has programs of jit_amp's in it."""
+    return bool(by_pytorch.findAllNodes("jit_amp::program", recurse=True))
+
+
 def inlined(graph: torch._C.Graph, by_pytorch: Any) -> Any:
     """A graph without calls: PyTorch's, but where that has programs of jit_amp's in their place."""
-    if not by_pytorch.findAllNodes("jit_amp::program", recurse=True):
+    if not has_programs(by_pytorch):
         return by_pytorch
     _C.inline_sources(graph)
     return graph

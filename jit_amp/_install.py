@@ -11,7 +11,7 @@ from torch.jit import ScriptFunction, ScriptModule, _recursive
 
 from jit_amp import _C, _compiling
 from jit_amp._freeze import freeze, optimize_for_inference
-from jit_amp._ignore import ignore_amp
+from jit_amp._ignore import has_programs, ignore_amp
 from jit_amp._script import lower_types, script
 from jit_amp._trace import trace, trace_module
 
@@ -97,7 +97,7 @@ def _inline_sources(graph: Any) -> None:
     """PyTorch's pass, for who draws a model (torch/utils/tensorboard/_pytorch_graph.py)."""
     by_pytorch = graph.copy()
     _inline(by_pytorch)
-    if by_pytorch.findAllNodes("jit_amp::program", recurse=True):
+    if has_programs(by_pytorch):
         _C.inline_sources(graph)
     else:
         _inline(graph)

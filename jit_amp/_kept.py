@@ -73,15 +73,9 @@ def no_autocast() -> Iterator[None]:
             torch.set_autocast_enabled(device, enabled)
 
 
-@contextlib.contextmanager
-def silent(name: str) -> Iterator[None]:
-    """Without what the logger of that name tells."""
-    with _silenced(name):
-        yield
-
-
 @functools.cache
-def _silenced(name: str) -> _C.Replacements:
+def silent(name: str) -> _C.Replacements:
+    """For ``with``: without what the logger of that name tells."""
     yes: Any = ("disabled by", __name__)  # not the True that may stand there
     return _replacing.values(vars(logging.getLogger(name)), disabled=yes)
 

@@ -60,7 +60,9 @@ def _overlaid(module: nn.Module, name: str, wrap: Wrap) -> Iterator[None]:
     """The same for one that has such an attribute itself, or was scripted."""
     with _lock:
         overlays = _overlays.setdefault(module, {})
-        overlay = overlays.setdefault(name, _Overlay(module, name))
+        if name not in overlays:
+            overlays[name] = _Overlay(module, name)
+        overlay = overlays[name]
         overlay.wraps = (*overlay.wraps, wrap)
     try:
         with overlay.replacement:

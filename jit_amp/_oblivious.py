@@ -35,6 +35,4 @@ def _says(_: bool, original: Any, node: SymNode) -> bool:
     return False
 
 
-_NO_HINTS = _replacing.functions(
-    _replacing.Hook(SymNode, "has_hint", _says, lambda: is_oblivious() or None)
-)
+_NO_HINTS = _replacing.functions(_replacing.Hook(SymNode, "has_hint", _says, is_oblivious))

@@ -238,10 +238,10 @@ def _has(value: Any, name: str) -> bool:
 def _closed_over(function: types.FunctionType) -> list[Any]:
     """What a function closes over, but for the class that `super()` needs."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    return [cell.cell_contents for name, cell in cells if name != "__class__" and _is_full(cell)]
+    return [cell.cell_contents for name, cell in cells if name != "__class__" and is_full(cell)]
 
 
-def _is_full(cell: Any) -> bool:
+def is_full(cell: Any) -> bool:
     try:
         cell.cell_contents  # noqa: B018
     except ValueError:
@@ -249,27 +249,28 @@ def _is_full(cell: Any) -> bool:
     return True
 
 
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+def codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """The code, and that of functions inside."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
+            yield from codes(constant)
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
-    for each in _codes(code):
+    for each in codes(code):
         yield from each.co_names
 
 
 def _constants(code: types.CodeType) -> Iterator[Any]:
-    for each in _codes(code):
+    for each in codes(code):
         for constant in each.co_consts:
             yield from constant if isinstance(constant, tuple) else (constant,)
 
 
 def _imported(code: types.CodeType) -> Iterator[Any]:
     """The modules that a function imports itself, as far as they are loaded."""
-    for each in _codes(code):
+    for each in codes(code):
         for instruction in dis.get_instructions(each):
             if instruction.opname == "IMPORT_NAME":
                 parts = str(instruction.argval).split(".")

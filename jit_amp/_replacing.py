@@ -18,6 +18,8 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+import torch
+
 from jit_amp import _C
 
 _FOLDER = os.path.dirname(__file__) + os.sep
@@ -31,13 +33,14 @@ class Hook(NamedTuple):
         name: the function's name there.
         run: called with what `concerns` has given, with what would run without the hook, and with
             the function's arguments.
-        concerns: whether it concerns the thread that asks, and what it is to know of it.
+        concerns: what it is to know of the thread that asks; nothing, None or False, where it does
+            not concern that.
     """
 
     owner: Any
     name: str
     run: Callable[..., Any]
-    concerns: Callable[[], Any]  # None where it does not
+    concerns: Callable[[], Any]
 
 
 class _Place:
@@ -52,7 +55,7 @@ class _Place:
             call = self.replaced.original
             frames = 1
             for hook in self.hooks if self.replaced.is_held else ():
-                if (concern := hook.concerns()) is not None:
+                if concern := hook.concerns():
                     call = functools.partial(hook.run, concern, call)
                     frames += 1
             if "_frames_up" in kwargs:  # of the frame whose names are asked for
@@ -88,6 +91,13 @@ def caller() -> types.FrameType:
     while frame.f_back and frame.f_code.co_filename.startswith(_FOLDER):
         frame = frame.f_back
     return frame
+
+
+def scope_of_caller() -> torch.autocast | None:
+    """The object whose ``__enter__`` or ``__exit__`` has called such a function."""
+    frame = caller()
+    is_one = frame.f_code in (torch.autocast.__enter__.__code__, torch.autocast.__exit__.__code__)
+    return frame.f_locals["self"] if is_one else None
 
 
 def values(owner: Any, **named: Any) -> _C.Replacements:

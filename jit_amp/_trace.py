@@ -409,13 +409,6 @@ def _state_of_trace() -> _State | None:
     return getattr(_this_thread, "trace", None)
 
 
-def scope_of_caller() -> torch.autocast | None:
-    """The object whose ``__enter__`` or ``__exit__`` calls a function that is being replaced."""
-    frame = _replacing.caller()
-    is_one = frame.f_code in (_autocast.__enter__.__code__, _autocast.__exit__.__code__)
-    return frame.f_locals["self"] if is_one else None
-
-
 def _making(state: _State, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Called by __init__, which keeps no word of whether a dtype and cache_enabled were given."""
     frame = _replacing.caller()
@@ -427,7 +420,7 @@ def _making(state: _State, original: Callable[..., Any], *args: Any, **kwargs: A
 
 def _entering(state: _State, original: Callable[..., Any]) -> Any:
     """Called once by __enter__."""
-    if (scope := scope_of_caller()) is not None and torch._C._is_tracing():
+    if (scope := _replacing.scope_of_caller()) is not None and torch._C._is_tracing():
         made_before = True, scope._cache_enabled
         dtype_given, cache_enabled = state.given.get(scope, made_before)
         enabled = scope._enabled and not _float32.is_off()
@@ -443,7 +436,7 @@ def _entering(state: _State, original: Callable[..., Any]) -> Any:
 
 def _leaving(state: _State, original: Callable[..., Any]) -> Any:
     """Called once by __exit__."""
-    scope = scope_of_caller()
+    scope = _replacing.scope_of_caller()
     # An object may be open in several threads: a decorator has one.
     if scope is not None and state.entered.get(id(scope)):
         number = state.entered[id(scope)].pop()

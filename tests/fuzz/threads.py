@@ -1,6 +1,6 @@
 """Threads that use everything at once, for as long as one likes.
 
-    python -m fuzz.threads --seconds 7200 --threads 8     (from tests/, or: scripts/fuzz threads)
+    python -m fuzz.threads --seconds 7200 --threads 8     (from tests/)
 
 Each thread takes models and doors at random, and compares what comes out, dtype and value, with
 what the same model in Python gave before there were threads. At the end PyTorch has all its

@@ -21,6 +21,7 @@ from ..support import (
     operators,
     operators_of_ours,
     refusal,
+    saved_and_loaded,
 )
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
@@ -204,13 +205,6 @@ def test_a_lowered_module_is_lowered_already() -> None:
     once(batch())
     assert jit_amp.script(once) is once
     assert once(batch()).dtype == LOWERED
-
-
-def saved_and_loaded(scripted: Any) -> Any:
-    buffer = io.BytesIO()
-    torch.jit.save(scripted, buffer)
-    buffer.seek(0)
-    return torch.jit.load(buffer)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ functions, classes of torch.jit.ScriptModule, and constants of another default d
 import contextlib
 import copy
 import functools
-import io
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 
 import jit_amp
 
-from ..support import assert_same, known_warnings_ignored, operators
+from ..support import assert_same, known_warnings_ignored, operators, saved_and_loaded
 
 BF16, F32 = torch.bfloat16, torch.float32
 
@@ -87,13 +86,6 @@ class Twice(nn.Module):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             inside = self.first(x)
         return inside, self.second(x), self.linear(x)
-
-
-def saved_and_loaded(scripted: Any) -> Any:
-    file = io.BytesIO()
-    torch.jit.save(scripted, file)
-    file.seek(0)
-    return torch.jit.load(file)
 
 
 def installed(plain: Any) -> Any:

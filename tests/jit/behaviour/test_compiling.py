@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import jit_amp
 
-from ..support import AMBIENTS, assert_parity, assert_same, operators_of_ours
+from ..support import AMBIENTS, assert_parity, assert_same, operators_of_ours, saved_and_loaded
 
 BF16 = torch.bfloat16
 reduced = torch.autocast("cpu", dtype=BF16)
@@ -391,13 +391,6 @@ class WithState(nn.Module):
     def __setstate__(self, state: tuple[Tensor, bool]):
         self.weight = state[0]
         self.training = state[1]
-
-
-def saved_and_loaded(module: Any) -> Any:
-    buffer = io.BytesIO()
-    torch.jit.save(module, buffer)
-    buffer.seek(0)
-    return torch.jit.load(buffer)
 
 
 @pytest.mark.parametrize("cls", [WithState, UnderTwoNames, Property, UsesAnObject])

@@ -1,7 +1,6 @@
 """script(autocast=): the scope is around all that is called of the module from outside of it."""
 
 import copy
-import io
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 import jit_amp
 
-from ..support import assert_same, operators
+from ..support import assert_same, operators, saved_and_loaded
 
 BF16, F32 = torch.bfloat16, torch.float32
 
@@ -121,13 +120,6 @@ class Decorated(Part):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self.linear(x), self.chunk(x)
-
-
-def saved_and_loaded(scripted: Any) -> Any:
-    file = io.BytesIO()
-    torch.jit.save(scripted, file)
-    file.seek(0)
-    return torch.jit.load(file)
 
 
 def inside(obj: Any) -> Any:
