@@ -61,6 +61,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=5.0,
         help="how long eight threads script and call the same classes",
     )
+    parser.addoption(
+        "--interrupts",
+        type=int,
+        default=40,
+        help="at how many lines test_replacing interrupts each program; 0 for all",
+    )
 
 
 def pytest_configure() -> None:

@@ -134,7 +134,8 @@ def test_parts_of_a_weight_are_views_of_it(examples: bool) -> None:
         for node in artefact.nodes(frozen("attention", examples, optimize_numerics=True).graph)
         if node.kind() == "prim::Constant" and isinstance(node.output().type(), torch.TensorType)
     ]
-    weights = [tensor for tensor in held if tensor.dim() > 1]
+    # guard_autocast has one without elements.
+    weights = [tensor for tensor in held if tensor.dim() > 1 and tensor.numel()]
     assert sorted(map(list, (w.shape for w in weights))) == sorted(
         list(w.shape) for w in model("attention").state_dict().values() if w.dim() > 1
     )
