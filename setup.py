@@ -198,7 +198,7 @@ class Build(build_ext if missing else cpp_extension.BuildExtension):  # type: ig
             given += self.precompiled(given)
             super().build_extension(ext)
         made_for = Path(self.get_ext_fullpath(ext.name)).with_name("_torch.txt")
-        made_for.write_text(torch.__version__ + "\n")  # jit_amp/_built.py reads it
+        made_for.write_text(torch.__version__ + "\n")  # jit_amp/_base/load_extension.py reads it
 
     def copy_extensions_to_source(self) -> None:
         super().copy_extensions_to_source()

@@ -30,15 +30,21 @@ import torch
 from torch import Tensor, nn
 
 import jit_amp
-from jit_amp import _C, _check, _errors_command, _formats, _verdict, policy
-from jit_amp._copies import fresh
-from jit_amp._environment import environment
-from jit_amp._explain import place_of, weights_of
-from jit_amp._freeze import in_dtype
-from jit_amp._packed import emulates
-from jit_amp._report import REDUCED, Place, Report
-from jit_amp._triton import write_repository
-from jit_amp._values import as_json, leaves
+from jit_amp import _C, policy
+from jit_amp._base import arguments as _check
+from jit_amp._base import source_files
+from jit_amp._base.json_records import as_json
+from jit_amp._base.trees import leaves
+from jit_amp._cli import errors, formats
+from jit_amp._cli.environment import environment
+from jit_amp._cli.triton import write_repository
+from jit_amp._explain import verdict
+from jit_amp._explain.explain import place_of, weights_of
+from jit_amp._explain.records import REDUCED, Place
+from jit_amp._explain.report import Report
+from jit_amp._freeze.freeze import in_dtype
+from jit_amp._freeze.packed import emulates
+from jit_amp._runs.copies import fresh
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _TENSOR = re.compile(r"(\w+)\[([\d\s,]*)\]")
@@ -75,7 +81,7 @@ def _mistaken_if_refused() -> Iterator[None]:
         yield
     except (TypeError, ValueError) as error:
         places = traceback.extract_tb(error.__traceback__)
-        if places and Path(places[-1].filename).parent == Path(__file__).parent:
+        if places and source_files.is_jit_amps(places[-1].filename):
             raise Mistaken(str(error)) from error
         raise
 
@@ -366,7 +372,7 @@ def run_explain(given: argparse.Namespace) -> int:
         _print(given, shown.to_json())
     else:
         _print(given, compared or shown.to_text(all=given.all))
-    told = _verdict.over(shown, limits) if limits else []
+    told = verdict.over(shown, limits) if limits else []
     for each in told:
         print(f"jit-amp: {each}", file=sys.stderr)
     return 1 if shown.refusal or told else 0
@@ -377,10 +383,10 @@ def _limits(given: argparse.Namespace) -> dict[str, float]:
     if given.fail_over is None:
         return {}
     try:
-        limits = _verdict.limits_of(given.fail_over)
+        limits = verdict.limits_of(given.fail_over)
     except ValueError as error:
         raise Mistaken(f"--fail-over {error}") from error
-    for what, names in _verdict.NEEDS.items():
+    for what, names in verdict.NEEDS.items():
         if names & set(limits):
             setattr(given, what, True)
     return limits
@@ -574,10 +580,10 @@ def _steps_apart(a: Tensor, b: Tensor) -> float:
 
 def _callable_of(name: str, device: str) -> Any:
     """A model, or what runs a file of another format."""
-    if not (_is_file(name) and Path(name).suffix in _formats.NEEDS):
+    if not (_is_file(name) and Path(name).suffix in formats.NEEDS):
         return _on(model_of(name), device)
     try:
-        run, is_flat = _formats.load(name)
+        run, is_flat = formats.load(name)
     except (ImportError, ValueError) as error:
         raise Mistaken(str(error)) from error
     return _Foreign(run, is_flat)
@@ -745,23 +751,23 @@ def run_env(given: argparse.Namespace) -> int:
 
 def run_errors(given: argparse.Namespace) -> int:
     if given.code is None:
-        numbers = _errors_command.codes()
-        told = [_errors_command.told(each) for each in numbers]
-        _print(given, as_json(told) if given.json else _errors_command.listed())
+        numbers = errors.codes()
+        told = [errors.told(each) for each in numbers]
+        _print(given, as_json(told) if given.json else errors.listed())
         return 0
     try:
-        number = _errors_command.number_of(given.code)
+        number = errors.number_of(given.code)
     except ValueError as error:
         raise Mistaken(str(error)) from error
     if given.json:
-        _print(given, as_json(_errors_command.told(number)))
+        _print(given, as_json(errors.told(number)))
     else:
-        _print(given, _errors_command.text_of(number))
+        _print(given, errors.text_of(number))
     return 0
 
 
 def run_completion(given: argparse.Namespace) -> int:
-    script = _errors_command.completion(_parser(), given.shell)
+    script = errors.completion(_parser(), given.shell)
     _print(given, as_json({"script": script}) if given.json else script)
     return 0
 
@@ -835,7 +841,7 @@ def _parser() -> argparse.ArgumentParser:
         "--fail-over",
         metavar="LIMITS",
         help='exit status 1 over a limit, as in "overflows=0, error=1e-2"; of '
-        + ", ".join(_verdict.LIMITS),
+        + ", ".join(verdict.LIMITS),
     )
 
     made = command("freeze", run_freeze, "a frozen module of stock operators")

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch.jit import ScriptFunction, ScriptModule, _recursive
 
-from jit_amp import _C, _compiling
-from jit_amp._freeze import freeze, optimize_for_inference
-from jit_amp._ignore import has_programs, ignore_amp
-from jit_amp._script import lower_types, script
-from jit_amp._trace import trace, trace_module
+from jit_amp import _C
+from jit_amp._freeze.freeze import freeze, optimize_for_inference
+from jit_amp._script import compiling
+from jit_amp._script.ignore_amp import has_programs, ignore_amp
+from jit_amp._script.script import lower_types, script
+from jit_amp._script.trace import trace, trace_module
 
 _NAMES = ("script", "trace", "trace_module", "freeze", "load", "optimize_for_inference")
 _originals = {name: getattr(torch.jit, name) for name in _NAMES}
@@ -30,7 +31,7 @@ def _script(
     # Classes become types, dicts and lists shared ones: nothing there is run under autocast. For
     # a callee it is PyTorch's compiler that asks.
     plain_class = isinstance(obj, type) and not issubclass(obj, torch.nn.Module)
-    is_callee = _rcb is not None or _compiling.is_compiling()
+    is_callee = _rcb is not None or compiling.is_compiling()
     if plain_class or isinstance(obj, (dict, list)) or is_callee:
         return _originals["script"](obj, optimize, _frames_up + 1, _rcb, example_inputs)
     return script(obj, optimize, _frames_up + 1, None, example_inputs)
@@ -84,9 +85,9 @@ def _created_script_module(
     nn_module: Any, stubs_fn: Any, share_types: bool = True, is_tracing: bool = False
 ) -> Any:
     # The constructor of a class of torch.jit.ScriptModule calls it; and so does PyTorch's script.
-    if not isinstance(nn_module, ScriptModule) or is_tracing or _compiling.is_compiling():
+    if not isinstance(nn_module, ScriptModule) or is_tracing or compiling.is_compiling():
         return _create_script_module(nn_module, stubs_fn, share_types, is_tracing)
-    return script(_compiling.compiled_script_methods(nn_module, stubs_fn, share_types))
+    return script(compiling.compiled_script_methods(nn_module, stubs_fn, share_types))
 
 
 _inline: Any = torch._C._jit_pass_inline

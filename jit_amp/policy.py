@@ -21,7 +21,8 @@ from typing import Literal, get_args
 
 import torch
 
-from jit_amp import _C, _check
+from jit_amp import _C
+from jit_amp._base import arguments as _check
 
 DeviceType = Literal["cpu", "cuda", "xpu", "mps"]
 Statable = Literal["cpu", "cuda"]

@@ -4,7 +4,8 @@
 
 Each has an extension `jit_amp/_C...` and the release in `jit_amp/_torch.txt`. In the one that is
 written into OUT, these two lie in a folder for each release, `jit_amp/torch2.13`, from which
-jit_amp/_built.py takes the one for the torch that is installed. All else has to be the same.
+jit_amp/_base/load_extension.py takes the one for the torch that is installed. All else has to be
+the same.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 // lost_writes: what the source of a program writes to, and whether its graphs do.
 //
 // PyTorch's compiler drops a write to what it takes for a new tensor that nobody reads
-// (jit_amp/_lost_writes.py says which it is wrong about). An analysis: graphs do not change.
+// (jit_amp/_source/lost_writes.py says which it is wrong about). An analysis: graphs do not change.
 #pragma once
 
 #include <torch/csrc/jit/api/function_impl.h>

@@ -31,7 +31,7 @@ from torch.fx.experimental import optimization
 from torch.utils.flop_counter import FlopCounterMode
 
 import jit_amp
-from jit_amp._packed import emulates
+from jit_amp._freeze.packed import emulates
 
 warnings.filterwarnings("ignore", "`torch.jit.[a-z_]+` is deprecated")
 

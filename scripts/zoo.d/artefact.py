@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from jit_amp._values import leaves
+from jit_amp._base.trees import leaves
 
 
 def same(actual: Tensor, expected: Tensor) -> bool:

@@ -27,7 +27,7 @@ from torch.utils import _pytree as pytree
 from ways import Args, scope
 
 import jit_amp
-from jit_amp._values import leaves
+from jit_amp._base.trees import leaves
 
 FORMS: dict[str, dict[str, Any]] = {
     "exact, example": {"optimize_numerics": False, "example": True},

@@ -39,7 +39,7 @@ from catalog import stir
 from torch import Tensor, nn
 
 import jit_amp
-from jit_amp._tune import relative_error
+from jit_amp._tune.tune import relative_error
 
 warnings.filterwarnings("ignore", "`torch.jit.[a-z_]+` is deprecated")
 

@@ -83,7 +83,7 @@ def test_the_example_of_a_device_without_a_module(tmp_path: Path) -> None:
 
 def test_each_diagnostic_is_thrown_somewhere() -> None:
     sources = "".join(p.read_text() for p in (ROOT / "csrc").rglob("*.cpp"))
-    python = "".join(p.read_text() for p in Path(jit_amp.__file__).parent.glob("*.py"))
+    python = "".join(p.read_text() for p in Path(jit_amp.__file__).parent.rglob("*.py"))
     table = (ROOT / "csrc/core/diagnostics.inc").read_text()
     names = re.findall(r"DIAGNOSTIC\((\d+), (\w+),", table)
     assert len(names) == len(ROWS)

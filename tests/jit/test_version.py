@@ -16,7 +16,8 @@ import pytest
 import torch
 
 import jit_amp
-from jit_amp import _C, _built
+from jit_amp import _C
+from jit_amp._base import load_extension
 
 
 def test_the_version_is_the_packages() -> None:
@@ -27,12 +28,12 @@ def test_another_torch_than_it_was_built_for_is_told(tmp_path: Path) -> None:
     made_for = tmp_path / "_torch.txt"
     made_for.write_text("2.1.0+cu118\n")
     with pytest.raises(ImportError, match=r"2\.1\.0\+cu118, and torch 2\.13\.0"):
-        _built.check("2.13.0+cpu", made_for)
-    _built.check("2.1.0+cpu", made_for)  # the same release for another accelerator
-    _built.check("2.1.2", made_for)  # a patch release
+        load_extension.check("2.13.0+cpu", made_for)
+    load_extension.check("2.1.0+cpu", made_for)  # the same release for another accelerator
+    load_extension.check("2.1.2", made_for)  # a patch release
     told = r"run `pip install torch==2\.1\.\*`, or build jit_amp again"
     with pytest.raises(ImportError, match=told):
-        _built.check("2.10.0", made_for)
+        load_extension.check("2.10.0", made_for)
 
 
 PACKAGE = Path(jit_amp.__file__).parent
@@ -168,4 +169,4 @@ def test_the_packages_of_the_scripts_are_those_of_the_extras() -> None:
     needed = [each.split("; ") for each in metadata.requires("jit_amp") or []]
     extra = {each[0] for each in needed if each[1:] in (['extra == "test"'], ['extra == "demo"'])}
     assert pinned == extra
-    assert _built.BUILT_FOR.read_text().strip() == torch.__version__
+    assert load_extension.BUILT_FOR.read_text().strip() == torch.__version__

@@ -91,7 +91,7 @@ FAULTS = [
     ),
     Fault(
         "freezing for a server draws random numbers",
-        (Edit("jit_amp/_freeze.py", "with _kept.random_state():", "if True:"),),
+        (Edit("jit_amp/_freeze/freeze.py", "with _kept.random_state():", "if True:"),),
         ("random", "dropout that", "rand_like"),
         ("server, examples",),
     ),
@@ -127,7 +127,7 @@ FAULTS = [
         "explain moves the random state",
         (
             Edit(
-                "jit_amp/_explain.py",
+                "jit_amp/_explain/explain.py",
                 "    with _kept.random_state():\n        given = _inputs",
                 "    if True:\n        given = _inputs",
             ),
@@ -138,7 +138,7 @@ FAULTS = [
         "freezing switches oneDNN off",
         (
             Edit(
-                "jit_amp/_kept.py",
+                "jit_amp/_base/process_state.py",
                 "        if torch._C._get_mkldnn_enabled() != was_enabled:\n"
                 "            torch._C._set_mkldnn_enabled(was_enabled)\n",
                 "        pass\n",
@@ -151,7 +151,7 @@ FAULTS = [
         "a frozen module asks a question that only jit_amp answers",
         (
             Edit(
-                "jit_amp/_freeze.py",
+                "jit_amp/_freeze/freeze.py",
                 "        _C.mend_frozen_by_pytorch(plain._c, bool(optimize_numerics))\n",
             ),
             Edit(
@@ -273,7 +273,7 @@ FAULTS = [
             Edit("csrc/runtime/freeze.cpp", "  unpack(own);\n"),
             # Wherever oneDNN can, the weights are packed, however slow that is.
             Edit(
-                "jit_amp/_packed.py",
+                "jit_amp/_freeze/packed.py",
                 "return self.has_instructions()",
                 "return True",
             ),
@@ -308,7 +308,7 @@ FAULTS = [
         "writes that PyTorch's compiler drops are not refused",
         (
             Edit(
-                "jit_amp/_lost_writes.py",
+                "jit_amp/_source/lost_writes.py",
                 "len(set(spans)) < write.places or len(spans) % write.of",
                 "False",
             ),
@@ -319,7 +319,7 @@ FAULTS = [
         "writes by functions that PyTorch's compiler drops are not refused",
         (
             Edit(
-                "jit_amp/_lost_writes.py",
+                "jit_amp/_source/lost_writes.py",
                 "    for operand in call.args[:1] or named:",
                 "    for operand in ():",
             ),
@@ -330,7 +330,7 @@ FAULTS = [
         "a write is looked for in branches that the compiler leaves out",
         (
             Edit(
-                "jit_amp/_lost_writes.py",
+                "jit_amp/_source/lost_writes.py",
                 "known_nones(text, function.arguments)",
                 "frozenset()",
             ),
@@ -339,14 +339,14 @@ FAULTS = [
     ),
     Fault(
         "explain leaves a scope on that a program entered by hand",
-        (Edit("jit_amp/_explain.py", "@_kept.modes()\n"),),
+        (Edit("jit_amp/_explain/explain.py", "@_kept.modes()\n"),),
         ("scope entered by hand",),
     ),
     Fault(
         "the tracer changes torch.autocast, and script_if_tracing compiles that",
         (
             Edit(
-                "jit_amp/_trace.py",
+                "jit_amp/_script/trace.py",
                 '    _replacing.Hook(_original, "_check_trace", _checking, _state_of_trace),\n',
                 '    _replacing.Hook(_original, "_check_trace", _checking, _state_of_trace),\n'
                 '    _replacing.Hook(_autocast, "__enter__", lambda _, f, *a: f(*a), lambda: 1),\n',
@@ -378,7 +378,7 @@ FAULTS = [
             ),
             # Wherever oneDNN can, its layers are used, however slow that is.
             Edit(
-                "jit_amp/_packed.py",
+                "jit_amp/_freeze/packed.py",
                 "return self.has_instructions()",
                 "return True",
             ),
@@ -452,7 +452,7 @@ FAULTS = [
         "a trace forgets that a scope has no cache",
         (
             Edit(
-                "jit_amp/_trace.py",
+                "jit_amp/_script/trace.py",
                 "(scope.device, scope.fast_dtype, enabled, cache_enabled),",
                 "(scope.device, scope.fast_dtype, enabled, None),",
             ),
@@ -488,7 +488,7 @@ FAULTS = [
         "what stands around a function is not looked at",
         (
             Edit(
-                "jit_amp/_decorated.py",
+                "jit_amp/_source/decorators.py",
                 "    return func.__wrapped__, None  # a proxy computes it\n",
                 "    return func.__wrapped__, []\n",
             ),
@@ -500,7 +500,7 @@ FAULTS = [
         "no_grad beside autocast is dropped",
         (
             Edit(
-                "jit_amp/_decorated.py",
+                "jit_amp/_source/decorators.py",
                 'return cells["func"], [(_GRADIENTS, None, mode, infers)]',
                 'return cells["func"], []',
             ),
@@ -510,7 +510,7 @@ FAULTS = [
     ),
     Fault(
         "a `__call__` of a class's own is not looked at",
-        (Edit("jit_amp/_compiling.py", "        refuse_calls_of_its_own(nn_module)\n"),),
+        (Edit("jit_amp/_script/compiling.py", "        refuse_calls_of_its_own(nn_module)\n"),),
         ("wrapped: class with a call",),
         IN_SCRIPTS,
     ),
@@ -518,7 +518,7 @@ FAULTS = [
         "what PyTorch has compiled before is taken without its decorators",
         (
             Edit(
-                "jit_amp/_compiling.py",
+                "jit_amp/_script/compiling.py",
                 "    if is_wrapped and _with_wrapped.get(function) != name:",
                 "    if False:",
             ),
@@ -529,12 +529,12 @@ FAULTS = [
     # What takes several threads.
     Fault(
         "a child hangs that is forked while another thread scripts",
-        (Edit("jit_amp/_compiling.py", 'if hasattr(os, "register_at_fork"):', "if False:"),),
+        (Edit("jit_amp/_script/compiling.py", 'if hasattr(os, "register_at_fork"):', "if False:"),),
         test="tests/jit/behaviour/test_forks.py",
     ),
     Fault(
         "ignore_amp keeps the weights of a module that is gone",
-        (Edit("jit_amp/_ignore.py", "        _C.forget_ignored()\n", "        pass\n"),),
+        (Edit("jit_amp/_script/ignore_amp.py", "        _C.forget_ignored()\n", "        pass\n"),),
         test="tests/jit/behaviour/test_ignore.py",
     ),
 ]

@@ -21,7 +21,7 @@ def write_repository() -> Any:
     """jit_amp's function, from its file: the rest of jit_amp is not imported here."""
     package = importlib.util.find_spec("jit_amp")
     assert package and package.origin
-    file = Path(package.origin).with_name("_triton.py")
+    file = Path(package.origin).parent / "_cli" / "triton.py"
     spec = importlib.util.spec_from_file_location("repository", file)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)

@@ -18,7 +18,9 @@ import torch
 from torch import Tensor, nn
 
 import jit_amp
-from jit_amp import _compiling, _float32, _replacing
+from jit_amp._base import replacing
+from jit_amp._precision import in_float32
+from jit_amp._script import compiling
 
 from ..support import assert_same
 
@@ -63,8 +65,8 @@ def state() -> list[Any]:
         torch.is_autocast_cache_enabled(),
         torch.is_grad_enabled(),
         torch._C._is_tracing(),
-        _compiling.is_compiling(),
-        _float32.is_off(),
+        compiling.is_compiling(),
+        in_float32.is_off(),
     ]
 
 
@@ -154,7 +156,8 @@ def test_an_interrupt_leaves_nothing(program: Callable[[], Any], most: int) -> N
     expected, own = state(), held_by_pytorch()
     with interrupt(None) as lines:
         program()
-    restoring = ("_replacing", "_trace", "_compiling", "_install", "_methods", "_float32", "_eager")
+    restoring = {"replacing", "trace", "compiling", "_install", "module_methods"}
+    restoring |= {"in_float32", "watch"}
     at = [
         i
         for number, i in enumerate(first_times(lines))
@@ -178,8 +181,8 @@ def test_threads_hold_a_function_and_end_in_any_order() -> None:
     concerned = threading.local()
 
     def hook(name: str) -> Any:
-        return _replacing.functions(
-            _replacing.Hook(
+        return replacing.functions(
+            replacing.Hook(
                 owner,
                 "function",
                 lambda _, original: [name, *original()],
@@ -210,7 +213,7 @@ def test_threads_hold_a_function_and_end_in_any_order() -> None:
 def test_what_somebody_else_puts_there_stays() -> None:
     owner = types.ModuleType("owner")
     owner.function = own = lambda: 1  # type: ignore[attr-defined]
-    replacement = _replacing.functions(_replacing.Hook(owner, "function", lambda *_: 2, lambda: 1))
+    replacement = replacing.functions(replacing.Hook(owner, "function", lambda *_: 2, lambda: 1))
     with replacement:
         ours = owner.function
         owner.function = theirs = lambda: ours() + 10  # type: ignore[attr-defined]
@@ -252,9 +255,9 @@ def test_plain_torch_script_finds_names_while_another_thread_compiles() -> None:
 
 def test_copies_of_values_come_back() -> None:
     members: dict[str, Any] = {"kept": True}
-    with _replacing.values(members, kept=True, new=1):
+    with replacing.values(members, kept=True, new=1):
         assert members == {"kept": True, "new": 1}
-        with _replacing.values(members, new=1):
+        with replacing.values(members, new=1):
             pass
         assert members == {"kept": True, "new": 1}
     assert members == {"kept": True}

@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from jit_amp import _freeze
-from jit_amp._packed import Packed
+from jit_amp._freeze import freeze
+from jit_amp._freeze.packed import Packed
 
 
 class OnProcessor(Packed):
@@ -49,7 +49,7 @@ class WithSlowKernel(Packed):
 def kernel(slow: bool) -> Iterator[None]:
     """Where PyTorch's kernel of attention computes with bfloat16's instructions, or does not."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_freeze, "Packed", WithSlowKernel if slow else WithFastKernel)
+        patch.setattr(freeze, "Packed", WithSlowKernel if slow else WithFastKernel)
         yield
 
 
@@ -57,7 +57,7 @@ def kernel(slow: bool) -> Iterator[None]:
 def old_processor() -> Iterator[None]:
     """A processor that emulates reduced dtypes, for machines whose processor does not."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_freeze, "Packed", OnOldProcessor)
+        patch.setattr(freeze, "Packed", OnOldProcessor)
         yield
 
 
@@ -112,7 +112,7 @@ def bfloat16_processor() -> Iterator[None]:
             library.impl("_reorder_convolution_weight", _packed, key, allow_override=True)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_freeze, "Packed", OnProcessor)
+            patch.setattr(freeze, "Packed", OnProcessor)
             yield
     finally:
         library._destroy()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import jit_amp
-from jit_amp._packed import emulates
+from jit_amp._freeze.packed import emulates
 
 from ..support import imported, text_of
 from .packed import kernel

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import jit_amp
-from jit_amp._copies import Copier, fresh
+from jit_amp._runs.copies import Copier, fresh
 
 Pair = tuple[nn.Module, torch.optim.Optimizer]
 

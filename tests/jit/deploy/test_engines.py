@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch._export.converter import TS2EPConverter
 
 import jit_amp
-from jit_amp._triton import write_repository
+from jit_amp._cli.triton import write_repository
 
 from ..support import assert_same
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 import jit_amp
-from jit_amp import _examples, policy
+from jit_amp import policy
+from jit_amp._runs import example_runs
 
 from ..support import assert_same
 
@@ -236,7 +237,7 @@ def test_an_operator_of_somebodys_is_not_run(is_stated: bool) -> None:
     with stated:
         with contextlib.suppress(jit_amp.AutocastError):  # where its policy is stated
             jit_amp.freeze(module, (X,))
-        _examples.check("freeze", torch.jit.script(module), [(X,)])
+        example_runs.check("freeze", torch.jit.script(module), [(X,)])
     assert not CALLED
 
 

@@ -597,8 +597,9 @@ def test_keyboard_deep_link_and_dark(page: Any) -> None:
 def test_without_what_a_page_needs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     report = jit_amp.explain(twice, (torch.ones(2, 2), torch.ones(2, 2)))
     monkeypatch.setitem(sys.modules, "pygments", None)
-    monkeypatch.delitem(sys.modules, "jit_amp._page", raising=False)
-    monkeypatch.delattr(jit_amp, "_page", raising=False)
+    for room, name in (("_base", "html"), ("_explain", "page")):
+        monkeypatch.delitem(sys.modules, f"jit_amp.{room}.{name}", raising=False)
+        monkeypatch.delattr(sys.modules[f"jit_amp.{room}"], name, raising=False)
     with pytest.raises(ImportError, match=r"pip install jit_amp\[explain\]"):
         report.to_html(tmp_path / "page.html")
     assert report._repr_html_() is None

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import jit_amp
-from jit_amp import _explain, _verdict
+from jit_amp._explain import explain
+from jit_amp._explain import verdict as _verdict
 
 from ..support import AMBIENTS, assert_same, autocast_state
 
@@ -157,7 +158,7 @@ def test_rows_have_the_dtypes_of_eager(make: Callable[[], nn.Module], ambient: s
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
-    from jit_amp._eager import tensors_in
+    from jit_amp._explain.watch import tensors_in
 
     yield from tensors_in(value)
 
@@ -471,7 +472,7 @@ def test_a_scope_that_the_program_has_not_left_is_left() -> None:
 def test_a_dtype_that_the_processor_emulates_is_told(
     emulates: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_explain, "emulates", lambda dtype: emulates)
+    monkeypatch.setattr(explain, "emulates", lambda dtype: emulates)
     linear, x = nn.Linear(4, 4), torch.rand(2, 4)
     with torch.autocast("cpu", dtype=BF16):
         report = jit_amp.explain(linear, x)
@@ -483,6 +484,6 @@ def test_a_dtype_that_the_processor_emulates_is_told(
 def test_operands_of_two_dtypes_count_with_the_reduced_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_explain, "emulates", lambda dtype: dtype == torch.float16)
+    monkeypatch.setattr(explain, "emulates", lambda dtype: dtype == torch.float16)
     x, y = torch.rand(2, 4), torch.rand(2, 4, dtype=torch.float16)
     assert jit_amp.explain(torch.add, (x, y)).emulated == ("float16",)

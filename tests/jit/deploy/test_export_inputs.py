@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import jit_amp
-from jit_amp import _tracer
+from jit_amp._export import tracer
 
 from ..support import LOADS_PROGRAMS, assert_same
 
@@ -260,7 +260,7 @@ def test_a_program_that_cannot_run_its_example_is_not_returned() -> None:
 
 def test_it_is_exported_in_another_way_first(monkeypatch: pytest.MonkeyPatch) -> None:
     fails = iter((ValueError("no"), None))
-    monkeypatch.setattr(_tracer.Tracer, "failure", lambda *_: next(fails))
+    monkeypatch.setattr(tracer.Tracer, "failure", lambda *_: next(fails))
     program = jit_amp.export(InAScope(), (X, X.t()))
     assert_same(program.module()(X, X.t()), InAScope()(X, X.t()), "result")
     assert next(fails, "none left") == "none left"

@@ -13,7 +13,7 @@ from torch.fx.experimental.sym_node import SymNode
 from torch.utils._sympy.functions import FloorDiv, Mod
 
 import jit_amp
-from jit_amp._small_sizes import refuses_one
+from jit_amp._export.sizes.small import refuses_one
 
 from ..support import LOADS_PROGRAMS, assert_same
 from .test_export import Conv

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.jit.mobile import _load_for_lite_interpreter
 
 import jit_amp
-from jit_amp._triton import write_repository
+from jit_amp._cli.triton import write_repository
 
 from ..support import AMBIENTS, assert_same, fresh, tree_map
 from .models import MODELS

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import jit_amp
-from jit_amp import _freeze
+from jit_amp._freeze import freeze
 
 from ..support import operators
 from .packed import OnProcessor, bfloat16_processor, old_processor
@@ -203,7 +203,7 @@ def test_an_operator_of_somebodys_is_not_run() -> None:
 
 
 def test_a_build_without_onednn_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_freeze, "_has_onednn", lambda: False)
+    monkeypatch.setattr(freeze, "_has_onednn", lambda: False)
     with pytest.raises(ValueError, match="target='server' needs operators of oneDNN, which this"):
         server(Layer())
     jit_amp.freeze(Layer().eval(), example_inputs=(X,))
@@ -339,7 +339,7 @@ def test_without_examples_too() -> None:
 FLAGS = Path("/proc/cpuinfo").read_text().split() if Path("/proc/cpuinfo").exists() else []
 ASKS = """
 import torch
-from jit_amp._packed import Packed
+from jit_amp._freeze.packed import Packed
 
 own = Packed([], [])
 print([each.has_instructions() for each in (own, torch.jit.script(own))])
@@ -365,7 +365,7 @@ def test_a_product_tells_whether_there_are_instructions(most: str, tmp_path: Pat
 
 ASKS_KERNEL = """
 import torch
-from jit_amp._packed import Packed
+from jit_amp._freeze.packed import Packed
 own = Packed([], [])
 print([each.kernel_has_instructions() for each in (own, torch.jit.script(own))])
 torch.set_flush_denormal(True)
@@ -392,7 +392,7 @@ def test_an_attention_tells_whether_the_kernel_has_instructions(tmp_path: Path) 
 
 ASKS_UNDER = """
 import torch
-from jit_amp._packed import Packed
+from jit_amp._freeze.packed import Packed
 def answers():
     own = Packed([], [])
     return [own.has_instructions(), own.kernel_has_instructions()]

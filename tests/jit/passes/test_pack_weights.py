@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.jit._recursive import wrap_cpp_module
 
 from jit_amp import _C
-from jit_amp._freeze import _has_onednn, _packed
+from jit_amp._freeze.freeze import _has_onednn, _packed
 
 from .ir import nodes_of
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from jit_amp import _C, AutocastError, _pattern
+from jit_amp import _C, AutocastError
+from jit_amp._source import scope_template
 
 from .ir import nodes_of, operators, parse
 
-PATTERN = torch.jit.script(_pattern.scope).graph
+PATTERN = torch.jit.script(scope_template.scope).graph
 
 SCOPE = """
     graph(%x : Tensor):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import jit_amp
-from jit_amp._freeze import _has_onednn
+from jit_amp._freeze.freeze import _has_onednn
 
 from ..support import assert_same
 

@@ -1,4 +1,5 @@
-"""widen: what stays in float32 is given float32, as jit_amp/_float32.py gives it in eager.
+"""widen: what stays in float32 is given float32, as jit_amp/_precision/in_float32.py gives it in
+eager.
 
 `float32` below is a module as `script(precision=...)` has one that stays in float32.
 """
@@ -10,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import jit_amp
-from jit_amp import _float32, _ignore
+from jit_amp._precision import in_float32
+from jit_amp._script import ignore_amp
 
 from ..support import assert_same
 from ..tune.test_apply import precision
@@ -65,7 +67,7 @@ class OfNumbers(nn.Module):
 
 def float32(module: nn.Module, *lines: tuple[str, int, int]) -> Any:
     scripted = jit_amp.script(module, autocast=torch.autocast("cpu", dtype=BF16))
-    _ignore.keep_in_float32(scripted._c, list(lines))
+    ignore_amp.keep_in_float32(scripted._c, list(lines))
     return scripted
 
 
@@ -88,7 +90,7 @@ def values(dtype: torch.dtype) -> list[tuple[type[nn.Module], Any]]:
 def test_it_gets_what_eager_gives(dtype: torch.dtype) -> None:
     for make, value in values(dtype):
         module = make()
-        expected = module(_float32.widened(value))
+        expected = module(in_float32.widened(value))
         scripted = float32(module)
         for call in range(3):
             assert_same(scripted(value), expected, f"{make.__name__}, call {call}")
@@ -116,9 +118,9 @@ def test_a_list_is_made_anew_where_something_is_cast(dtype: torch.dtype, length:
     """Else the caller sees what is appended to its own, as in eager."""
     x = torch.rand(2).to(dtype)
     scripted = jit_amp.script(Gives(), autocast=torch.autocast("cpu", dtype=BF16))
-    _ignore.keep_in_float32(scripted.inner._c, [])
+    ignore_amp.keep_in_float32(scripted.inner._c, [])
     given = [x]
-    made = Appends()(_float32.widened(given))
+    made = Appends()(in_float32.widened(given))
     assert len(given) == length
     assert_same(scripted(x), (made, length), "given to the inner one")
 

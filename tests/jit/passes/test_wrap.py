@@ -6,12 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from jit_amp import _C, _pattern
+from jit_amp import _C
+from jit_amp._source import scope_template
 
 from ..support import check_ir
 from .ir import operators
 
-PATTERN = torch.jit.script(_pattern.scope).graph
+PATTERN = torch.jit.script(scope_template.scope).graph
 
 
 def doubled(x: Tensor):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import jit_amp
-from jit_amp import _float32
+from jit_amp._precision import in_float32
 
 from ..support import assert_same
 from . import planted
@@ -366,10 +366,10 @@ def test_a_named_tuple_in_a_script_is_cast() -> None:
 
 def test_what_is_cast_is_the_same_object_where_nothing_is() -> None:
     given = [torch.ones(1), {"a": (torch.ones(2, dtype=BF16), 3)}, Output(h=torch.ones(2))]
-    made = _float32.widened(given)
+    made = in_float32.widened(given)
     assert made is not given and made[0] is given[0] and made[2] is given[2]
     assert made[1]["a"][0].dtype is F32 and given[1]["a"][0].dtype is BF16
-    assert _float32.widened(made) is made
+    assert in_float32.widened(made) is made
 
 
 class Pair(tuple[Tensor, Tensor]):
@@ -385,14 +385,14 @@ class Pair(tuple[Tensor, Tensor]):
 
 def test_tuples_keep_their_class() -> None:
     x = torch.ones(2, dtype=BF16)
-    pair = _float32.widened(Pair(x, x))
+    pair = in_float32.widened(Pair(x, x))
     assert type(pair) is Pair and pair[1].dtype is F32 and pair.name == "a pair"
-    largest = _float32.widened(x.max(0))
+    largest = in_float32.widened(x.max(0))
     assert type(largest) is type(x.max(0)) and largest.values.dtype is F32
     packed = nn.utils.rnn.pack_sequence([x])
-    made = _float32.widened(packed)
+    made = in_float32.widened(packed)
     assert type(made) is type(packed) and made.data.dtype is F32
-    copied = _float32.mapped((x.shape, Pair(x, x)), torch.clone, anew=True)
+    copied = in_float32.mapped((x.shape, Pair(x, x)), torch.clone, anew=True)
     assert copied[0] == x.shape and copied[1][0] is not x
 
 

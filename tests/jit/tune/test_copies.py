@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from jit_amp import _methods
+from jit_amp._base import module_methods
 
 from .test_apply import precision
 
@@ -209,7 +209,7 @@ def test_a_shallow_copy() -> None:
     with KEPT["line"].apply(net), torch.no_grad():
         shallow = copy.copy(net)
         assert torch.equal(shallow(X), expected(net))
-        with _methods.changed({shallow: lambda forward: lambda x: forward(x) + 1}):
+        with module_methods.changed({shallow: lambda forward: lambda x: forward(x) + 1}):
             assert torch.equal(shallow(X), expected(net) + 1)
             assert torch.equal(net(X), expected(net))
     with torch.no_grad():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from jit_amp._search import OutOfBudget, Search, Unit
+from jit_amp._tune.search import OutOfBudget, Search, Unit
 
 
 def units(works: list[float], badness: list[float]) -> list[Unit]:

@@ -1,0 +1,392 @@
+"""The page of a report: sources, line by line, with what runs there. Jinja2 escapes all of it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import linecache
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from markupsafe import Markup
+
+from jit_amp._base import html, source_files
+from jit_amp._base.html import Line, highlighted, parts_of
+from jit_amp._explain import text
+from jit_amp._explain.records import Place, Records, Row, Weight
+
+MOST = 6  # in the tables of the summary
+INLINE = 2_000_000  # characters of a page that a notebook holds
+PRECISIONS = ("reduced", "mixed", "float32", "none")
+
+
+@dataclass
+class File:
+    number: int
+    path: str
+    short: str
+    is_own: bool
+    seconds: float
+    operators: int
+    parts: list[list[Line]]
+
+
+def render(report: Records) -> str:
+    """One page of HTML that needs nothing else."""
+    rows = report.rows
+    total = sum(row.seconds for row in rows)
+    files = list(_files(report))
+    return html.filled(
+        "page.html.j2",
+        report=report,
+        own=[file for file in files if file.is_own],
+        libraries=[file for file in files if not file.is_own],
+        total=total,
+        precisions=_precisions(rows, total),
+        casts=sum(row.cast_count for row in rows),
+        bytes=sum(row.cast_bytes for row in rows),
+        dearest=_most(rows, lambda row: row.cast_bytes, sum),
+        weights=_by_dtype(report.weights),
+        heaviest=sorted(report.weights, key=lambda each: -each.bytes)[:MOST],
+        lossy=_most(rows, lambda row: row.numerics.introduced if row.numerics else 0.0, max),
+        gradients=_gradients(rows) if report.gradients else [],
+        data=_json(
+            {
+                "rows": [_compact(row, total) for row in rows],
+                "tree": _tree(rows, total),
+                "timing": report.timing,
+                "numerics": report.numerics,
+                "gradients": report.gradients,
+            }
+        ),
+    )
+
+
+def notebook(report: Records) -> str:
+    """A summary, and the page to be unfolded."""
+    totals = text.lines_of(report.rows)
+    kept = sorted(totals, key=lambda each: each.matters, reverse=True)[: text.MOST]
+    page = render(report)
+    return html.filled(
+        "notebook.html.j2",
+        report=report,
+        lines=kept,
+        count=len(totals),
+        total=sum(row.seconds for row in report.rows),
+        page=page if len(page) <= INLINE else "",
+    )
+
+
+def _most(
+    rows: Sequence[Row], weight: Callable[[Row], float], together: Callable[[list[float]], float]
+) -> list[dict[str, Any]]:
+    """The lines whose operators weigh most together, with the number of the heaviest of each."""
+    by_line: dict[tuple[str, int], list[tuple[float, int]]] = defaultdict(list)
+    for number, row in enumerate(rows):
+        if weight(row):
+            by_line[row.line.file, row.line.line].append((weight(row), number))
+    found: list[dict[str, Any]] = []
+    for each in by_line.values():
+        _, number = max(each)
+        row = rows[number]
+        casts = sum(rows[n].cast_count for _, n in each)
+        seconds = sum(rows[n].cast_seconds for _, n in each)
+        weights = together([w for w, _ in each])
+        found.append(
+            {"number": number, "row": row, "casts": casts, "weight": weights, "seconds": seconds}
+        )
+    return sorted(found, key=lambda line: -line["weight"])[:MOST]
+
+
+def _gradients(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The lines whose gradients overflow with the smallest scale, or are lost most without one."""
+    found: list[dict[str, Any]] = []
+    for number, row in enumerate(rows):
+        g = row.gradient
+        if g and (g.overflow_scale or g.underflows):
+            lost = g.underflows / g.elements
+            found.append({"number": number, "row": row, "gradient": g, "lost": lost})
+    found.sort(key=lambda each: (each["gradient"].overflow_scale or 2.0**32, -each["lost"]))
+    return found[:MOST]
+
+
+def _by_dtype(weights: Iterable[Weight]) -> list[tuple[str, int, int]]:
+    """Dtype, how many, bytes: the heaviest first."""
+    found: dict[str, tuple[int, int]] = {}
+    for each in weights:
+        count, size = found.get(each.dtype, (0, 0))
+        found[each.dtype] = count + 1, size + each.bytes
+    return sorted(((d, n, size) for d, (n, size) in found.items()), key=lambda each: -each[2])
+
+
+def _json(value: Any) -> Markup:
+    """JSON that no text in it can break out of. Numbers that are not finite are texts."""
+    text = json.dumps(value, separators=(",", ":"))
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return Markup(text)
+
+
+def _number(value: float) -> str:
+    return "" if not value else f"{value:.1e}"
+
+
+def _compact(row: Row, total: float) -> dict[str, Any]:
+    """What the page shows of an operator."""
+    n, g = row.numerics, row.gradient
+    return {
+        "op": row.operator.removeprefix("aten::"),
+        "at": f"{row.place}",
+        "stack": [
+            f"{place}" + (f" {place.function}" * bool(place.function)) for place in row.stack
+        ],
+        "module": row.module,
+        "policy": row.policy,
+        "reason": ("run by autograd; " if row.is_backward else "") + row.reason,
+        "precision": row.precision,
+        "calls": row.calls,
+        "in": list(row.operands),
+        "out": list(row.results),
+        "shapes": ["x".join(map(str, shape)) or "0-dim" for shape in row.shapes],
+        "casts": [f"{c.count} x {c.source} to {c.target}, {c.bytes:,} bytes" for c in row.casts],
+        "ms": 1e3 * row.seconds,
+        "time": row.seconds / total if total else 0.0,
+        "g": g
+        and {
+            "dtype": g.dtype,
+            "largest": _number(g.largest),
+            "zero": g.underflows / g.elements,
+            "from": g.overflow_scale,
+        },
+        "n": n
+        and {
+            "own": _number(n.introduced),
+            "total": _number(n.total),
+            "largest": f"{n.largest:.3g}",
+            "bad": {
+                what: count
+                for what, count in (
+                    ("overflow", n.overflows),
+                    ("underflow", n.underflows),
+                    ("subnormal", n.subnormals),
+                    ("nan", n.nans),
+                    ("infinite", n.infinities),
+                )
+                if count
+            },
+        },
+    }
+
+
+# The tree of modules.
+
+
+@dataclass
+class _Module:
+    rows: list[Row] = field(default_factory=list)  # of its own code
+    children: dict[str, _Module] = field(default_factory=dict)
+
+    def all_rows(self) -> Iterator[Row]:
+        yield from self.rows
+        for child in self.children.values():
+            yield from child.all_rows()
+
+    def shape(self) -> tuple[Any, ...]:
+        """What two modules have to have in common to be shown as one."""
+        own = Counter((r.operator, str(r.place), r.computed_in, r.is_backward) for r in self.rows)
+        return tuple(sorted(own.items())), tuple((n, c.shape()) for n, c in self.children.items())
+
+
+def _tree(rows: Sequence[Row], total: float) -> list[dict[str, Any]]:
+    """The modules, as the page shows them: equal ones with numbers for names are one."""
+    root = _Module()
+    for row in rows:
+        at = root
+        for name in filter(None, row.module.split(".")):
+            at = at.children.setdefault(name, _Module())
+        at.rows.append(row)
+    return _shown_children(root, "", total)
+
+
+def _shown_children(module: _Module, path: str, total: float) -> list[dict[str, Any]]:
+    groups: list[tuple[list[str], Any, _Module]] = []
+    for name, child in module.children.items():
+        shape = child.shape() if name.isdigit() else None
+        if groups and shape is not None and groups[-1][1] == shape:
+            groups[-1][0].append(name)
+        else:
+            groups.append(([name], shape, child))
+    found = []
+    for names, _, child in groups:
+        rows = [row for name in names for row in module.children[name].all_rows()]
+        paths = [f"{path}{name}" for name in names]
+        label = names[0] if len(names) == 1 else f"{names[0]}\u2013{names[-1]}"
+        found.append(
+            {
+                "label": label,
+                "count": len(names),
+                "paths": paths,
+                "ms": 1e3 * sum(row.seconds for row in rows),
+                "time": sum(row.seconds for row in rows) / total if total else 0.0,
+                "casts": sum(row.cast_count for row in rows),
+                "error": _number(
+                    max((r.numerics.introduced for r in rows if r.numerics), default=0.0)
+                ),
+                "children": _shown_children(child, f"{paths[0]}.", total)
+                if len(names) == 1
+                else _together(
+                    [_shown_children(module.children[n], f"{path}{n}.", total) for n in names]
+                ),
+            }
+        )
+    return found
+
+
+def _together(trees: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Equal trees as one."""
+    made = []
+    for nodes in zip(*trees, strict=True):
+        first = nodes[0]
+        made.append(
+            {
+                "label": first["label"],
+                "count": first["count"],
+                "paths": [path for node in nodes for path in node["paths"]],
+                "ms": sum(node["ms"] for node in nodes),
+                "time": sum(node["time"] for node in nodes),
+                "casts": sum(node["casts"] for node in nodes),
+                "error": max((node["error"] for node in nodes), key=lambda e: float(e or 0)),
+                "children": _together([node["children"] for node in nodes]),
+            }
+        )
+    return made
+
+
+def _precisions(rows: Iterable[Row], total: float) -> list[dict[str, Any]]:
+    """By precision: operators, shares of time and FLOPs, casts; where its part of a bar begins."""
+    rows = list(rows)
+    flops = sum(row.flops for row in rows) or 1
+    found: dict[str, dict[str, Any]] = {
+        kind: {
+            "kind": kind, "count": 0, "time": 0.0, "seconds": 0.0, "flops": 0.0, "casts": 0,
+            "bytes": 0,
+        }
+        for kind in PRECISIONS
+    }  # fmt: skip
+    for row in rows:
+        at = found[row.precision]
+        at["count"] += 1
+        at["seconds"] += row.seconds
+        at["time"] += row.seconds / total if total else 0.0
+        at["flops"] += row.flops / flops
+        at["casts"] += row.cast_count
+        at["bytes"] += row.cast_bytes
+    count = sum(at["count"] for at in found.values()) or 1
+    begin = 0.0
+    for at in found.values():
+        at["begin"], at["width"] = begin, at["time"] if total else at["count"] / count
+        begin += at["width"]
+    return [at for at in found.values() if at["count"]]
+
+
+# The sources.
+
+
+def _files(report: Records) -> Iterable[File]:
+    by_file: dict[str, dict[int, Line]] = defaultdict(dict)
+    scopes: dict[tuple[str, int], str] = {}  # text, by where they begin
+    sources = _Sources()
+
+    def line_at(place: Place) -> Line | None:
+        if not place.line or not sources.has(place.file, place.line):
+            return None
+        return by_file[place.file].setdefault(place.line, Line(place.line))
+
+    for number, row in enumerate(report.rows):
+        own = row.line
+        for place in {(p.file, p.line): p for p in row.stack}.values():
+            if line := line_at(place):
+                line.rows.append(number)
+                line.inclusive += row.seconds
+                if (place.file, place.line) == (own.file, own.line) or row.place == place:
+                    line.has_own = True
+                    line.seconds += row.seconds
+                    line.casts += row.cast_count
+                    error = row.numerics.introduced if row.numerics else 0.0
+                    line.error = max(line.error, error)
+                    line.precision = _joined(line.precision, row.precision)
+        for scope in row.scopes:
+            if scope.place and line_at(scope.place):
+                state = f"{scope.dtype or 'ambient dtype'}" if scope.enabled else "off"
+                scopes[scope.place.file, scope.place.line] = f"{scope.device}: {state}"
+    if report.refused_at and (line := line_at(report.refused_at)):
+        line.precision = "refused"
+    order = sorted(by_file, key=lambda path: (not source_files.is_users(path), path))
+    for number, path in enumerate(order):
+        lines = by_file[path]
+        bars = {
+            begin: (what, sources.end_of_scope(path, begin))
+            for (file, begin), what in scopes.items()
+            if file == path
+        }
+        yield File(
+            number,
+            _shown(path),
+            os.path.basename(path),
+            source_files.is_users(path),
+            sum(line.seconds for line in lines.values()),
+            len({number for line in lines.values() for number in line.rows}),
+            list(parts_of(lines, highlighted(path), bars)),
+        )
+
+
+class _Sources:
+    """Source files, and where the statements in them end."""
+
+    def __init__(self) -> None:
+        self._lengths: dict[str, int] = {}
+        self._ends: dict[str, dict[int, int]] = {}
+
+    def has(self, file: str, line: int) -> bool:
+        if file not in self._lengths:
+            self._lengths[file] = len(linecache.getlines(file))
+        return line <= self._lengths[file]
+
+    def end_of_scope(self, file: str, begin: int) -> int:
+        """The last line of the `with`, or of the decorated function, that begins at a line; that
+        line itself for what is entered by hand."""
+        if file not in self._ends:
+            self._ends[file] = dict(_scopes_in("".join(linecache.getlines(file))))
+        return self._ends[file].get(begin, begin)
+
+
+def _scopes_in(source: str) -> Iterator[tuple[int, int]]:
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.With, ast.AsyncWith)):
+            for item in node.items:
+                yield item.context_expr.lineno, node.end_lineno or node.lineno
+            yield node.lineno, node.end_lineno or node.lineno
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            for decorator in node.decorator_list:
+                yield decorator.lineno, node.end_lineno or node.lineno
+
+
+def _shown(path: str) -> str:
+    """The path as one would name it: from the package, or from the working directory. The files of
+    a saved module are named by PyTorch, with numbers."""
+    path = re.sub(r"\.?___torch_mangle_\d+", "", path)
+    return source_files.shown_name(path)
+
+
+def _joined(one: str, other: str) -> str:
+    if not one or one == other or other == "none":
+        return one or other
+    return other if one == "none" else "mixed"

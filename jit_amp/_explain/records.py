@@ -1,0 +1,239 @@
+"""The data that `explain` gathers: rows of operators, their casts, scopes and numbers."""
+
+from __future__ import annotations
+
+import linecache
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from jit_amp._base import source_files
+
+if TYPE_CHECKING:
+    pass
+
+REDUCED = ("bfloat16", "float16")
+IO_DTYPE = {f"<jit_amp io_dtype of {what}>": what for what in ("inputs", "results")}
+"""What a frozen module has in place of a file: csrc/passes/source/cast_io.cpp."""
+_FLOATING = (*REDUCED, "float32", "float64")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of a source file; ``function`` is what it stands in, empty for the outermost."""
+
+    file: str
+    line: int
+    column: int
+    function: str = ""
+
+    def __str__(self) -> str:
+        if self.io_dtype:
+            return f"io_dtype of {self.io_dtype}"
+        return f"{os.path.basename(self.file)}:{self.line}" if self.line else "?"
+
+    @property
+    def io_dtype(self) -> str:
+        """``"inputs"`` or ``"results"`` where ``freeze(io_dtype=)`` has written a cast of these."""
+        return IO_DTYPE.get(self.file, "")
+
+    @property
+    def text(self) -> str:
+        """The line itself, without what is around it."""
+        if self.io_dtype:
+            return f"({self.io_dtype} are cast, because of io_dtype)"
+        return linecache.getline(self.file, self.line).strip()
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The autocast state in force for one device, and the line that made it, if one did."""
+
+    device: str
+    enabled: bool
+    dtype: str | None  # None: the one around the call
+    place: Place | None  # None: what is around the call
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Casts of one kind that autocast made for an operator.
+
+    ``bytes`` are read and written; ``bytes_of_weights`` are those of leaves that require grad.
+    """
+
+    source: str
+    target: str
+    count: int
+    bytes: int
+    bytes_of_weights: int = 0
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """An operator's results beside the same operator in float64.
+
+    ``introduced`` is its own error, on the operands that it had, and ``total`` that against a
+    program which is all in float64: largest differences, relative to the largest entry. Both are
+    infinite where a result is, or is NaN, and float64's is finite. ``overflows`` are infinite here
+    and not in float64, ``underflows`` zero here and not there.
+    """
+
+    introduced: float
+    total: float
+    largest: float
+    elements: int
+    nans: int
+    infinities: int
+    overflows: int
+    underflows: int
+    subnormals: int
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """The gradients of an operator's results, of all its calls together, in their own dtype.
+
+    ``largest`` is the largest entry with a loss scale of 1, ``underflows`` counts those that are
+    zero with it and not with a larger one, and ``overflow_scale`` is the smallest of the scales 1,
+    16, 256, ... 2**24 with which some entry is not finite; None: it is with all of them.
+    """
+
+    dtype: str
+    largest: float
+    elements: int
+    underflows: int
+    overflow_scale: float | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operator of the program, at one place of it."""
+
+    operator: str
+    place: Place
+    stack: tuple[Place, ...]  # from the outermost call to `place`
+    module: str  # path of the submodule whose code it is; "" for the module itself
+    scopes: tuple[Scope, ...]
+    policy: str  # "lower", "fp32", ...; "" outside every enabled scope
+    reason: str
+    calls: int
+    operands: tuple[str, ...]  # dtypes; "several" where calls differ
+    results: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]  # of the results of the first call
+    devices: tuple[str, ...]
+    casts: tuple[Cast, ...]
+    flops: int  # of products and convolutions, all calls together
+    seconds: float
+    numerics: Numerics | None
+    gradient: Gradient | None
+    cast_seconds: float = 0.0  # of `seconds`, those of its casts
+    is_backward: bool = False  # run by autograd: `place` is that of what it differentiates
+
+    @property
+    def line(self) -> Place:
+        """The innermost line that is not PyTorch's own."""
+        own = [
+            place for place in self.stack if place.line and not source_files.is_pytorchs(place.file)
+        ]
+        return own[-1] if own else self.place
+
+    @property
+    def cast_count(self) -> int:
+        """How many casts autocast made for it."""
+        return sum(cast.count for cast in self.casts)
+
+    @property
+    def cast_bytes(self) -> int:
+        """How much these read and wrote."""
+        return sum(cast.bytes for cast in self.casts)
+
+    @property
+    def computed_in(self) -> str:
+        """The dtype that it computed in, ``"mixed"`` where operands have a reduced one and another;
+        empty where it computed with no floating-point numbers."""
+        floating = [dtype for dtype in self.results if dtype in _FLOATING]
+        if self.policy == "lower" and floating and all(dtype in REDUCED for dtype in floating):
+            return floating[0]  # a cast of autocast's own cache is not made again
+        cast = {c.source: c.target for c in self.casts}
+        kinds = {cast.get(d, d) for d in self.operands or self.results if d in _FLOATING}
+        if kinds & set(REDUCED) and len(kinds) > 1:
+            return "mixed"
+        return max(kinds, key=_FLOATING.index, default="")
+
+    @property
+    def precision(self) -> str:
+        """What it computed in: ``"reduced"``, ``"float32"``, ``"mixed"`` or ``"none"``."""
+        dtype = self.computed_in
+        if not dtype or dtype == "mixed":
+            return dtype or "none"
+        return "reduced" if dtype in REDUCED else "float32"
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A cast as jit_amp runs it where no gradient is recorded: once for all of its users.
+
+    ``at_run_time`` is of a frozen module's: whether it is made is asked at each call, because
+    nothing that was frozen, and no example, tells the dtype of what it casts.
+    """
+
+    users: tuple[Place, ...]
+    in_loop: bool
+    at_run_time: bool
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A tensor that is part of a frozen module's code: a weight, as it was folded and rounded."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+    users: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class Hint:
+    """Something that could be better, and what to write."""
+
+    place: Place
+    text: str
+
+
+@dataclass(frozen=True)
+class Records:
+    """What ``explain`` has gathered of one call of a program; `Report` says what each is."""
+
+    name: str
+    rows: tuple[Row, ...]
+    warnings: tuple[str, ...] = ()
+    hints: tuple[Hint, ...] = ()
+    casts: tuple[Lowered, ...] = ()
+    weights: tuple[Weight, ...] = ()
+    refusal: str = ""
+    refused_at: Place | None = None
+    timing: bool = False
+    numerics: bool = False
+    gradients: bool = False
+    not_compiled: str = ""
+    inputs: tuple[str, ...] = ()
+    command: str = ""  # that wrote it, where jit-amp did
+    seconds: float = 0.0
+    records_gradients: bool = False
+    emulated: tuple[str, ...] = ()
+    torch: str = field(default=torch.__version__)
+
+    @property
+    def io_dtype(self) -> str:
+        """Which inputs and results ``freeze(io_dtype=)`` has cast, in words; empty for none."""
+        told = []
+        for what in IO_DTYPE.values():
+            casts = [row for row in self.rows if row.place.io_dtype == what and row.calls]
+            before = " and ".join(sorted({row.operands[0] for row in casts}))
+            after = " and ".join(sorted({row.results[0] for row in casts}))
+            if casts:
+                told.append(f"{what} are cast from {before} to {after}")
+        return "; ".join(told)

@@ -1,0 +1,115 @@
+"""jit_amp.Report: what `explain` returns."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import types
+from dataclasses import dataclass
+from pathlib import Path
+
+from jit_amp._base import arguments, extras, json_records
+from jit_amp._explain import comparison, text, verdict
+from jit_amp._explain.comparison import Comparison
+from jit_amp._explain.records import Records
+from jit_amp._explain.verdict import Advice, Summary
+
+
+@dataclass(frozen=True)
+class Report(Records):
+    """What ``explain`` returns. ``print`` it, or write a page with ``to_html``.
+
+    ``casts`` are those of the graph that ``jit_amp.script`` would run, where TorchScript compiles
+    the program: one cast for uses that eager casts each. ``refusal`` is the text of the
+    ``AutocastError`` that ``jit_amp.script`` would raise, and ``refused_at`` its line.
+    ``not_compiled`` is why TorchScript's compiler fails. ``weights`` are a frozen module's.
+    ``inputs`` are the arguments in words, ``seconds`` is what a whole call took, with ``timing``.
+    ``emulated`` are the dtypes among the rows' for which the processor has no instructions.
+    """
+
+    @property
+    def summary(self) -> Summary:
+        """The numbers of the whole program."""
+        return verdict.summary(self)
+
+    @property
+    def verdict(self) -> str:
+        """What matters, in a sentence or two."""
+        return verdict.verdict(self)
+
+    @property
+    def advice(self) -> Advice | None:
+        """The one change to make first, as code, with what it gains; None where there is none."""
+        return verdict.advice(self)
+
+    def compare(self, other: Report) -> Comparison:
+        """Compares this report with one of the same program, after a change or in another dtype.
+
+        Args:
+            other: the report of afterwards.
+
+        Returns:
+            A ``Comparison``: ``print`` it, or write a page with ``to_html``.
+
+        Raises:
+            TypeError: ``other`` is no report.
+        """
+        arguments.instance("other", other, Report, "a report of jit_amp.explain")
+        return comparison.compare(self, other)
+
+    def to_json(self) -> str:
+        """All of it as JSON; numbers that JSON does not have are ``"NaN"``, ``"Infinity"`` and
+        ``"-Infinity"``."""
+        made = dataclasses.asdict(self)
+        for row, written in zip(self.rows, made["rows"], strict=True):
+            written |= {"line": dataclasses.asdict(row.line), "precision": row.precision}
+        made |= {"verdict": self.verdict, "io_dtype": self.io_dtype}
+        made |= {"summary": dataclasses.asdict(self.summary)}
+        return json_records.as_json(made, indent=1)
+
+    @staticmethod
+    def from_json(text: str) -> Report:
+        """The report of what ``to_json`` gave.
+
+        Raises:
+            ValueError: the text is no such JSON.
+        """
+        try:
+            made = json_records.of_json(Report, json.loads(text))
+        except (TypeError, KeyError, AttributeError, json.JSONDecodeError) as error:
+            raise ValueError(f"no report, as to_json writes it: {error}") from error
+        assert isinstance(made, Report)
+        return made
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Writes one page that needs no network: the sources, line by line, with what runs there.
+
+        Raises:
+            ImportError: Jinja2 or Pygments is not there: ``pip install jit_amp[explain]``.
+        """
+        Path(path).write_text(_pages().render(self), encoding="utf-8")
+
+    def to_text(self, *, width: int | None = None, all: bool = False) -> str:
+        """The report as a table.
+
+        Args:
+            width: of the table, in characters; the terminal's if you do not give it.
+            all: all lines, and not the twenty that matter most.
+        """
+        return text.text(self, width, all)
+
+    def _repr_html_(self) -> str | None:
+        try:
+            return str(_pages().notebook(self))
+        except ImportError:
+            return None  # notebooks show the text then
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+
+def _pages() -> types.ModuleType:
+    with extras.for_pages():
+        from jit_amp._explain import page
+    return page

@@ -1,0 +1,339 @@
+"""What matters in a report: its numbers, a sentence, and one change to make."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jit_amp._base import source_files
+from jit_amp._explain.records import REDUCED, Place, Records, Row
+
+_LITTLE = 0.01  # a share of the time that is not worth a change
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A report's numbers. ``share`` is that of each dtype, of the time; of the FLOPs where no time
+    was taken; of the operators where there are none: ``share_of`` says which."""
+
+    operators: int
+    calls: int
+    milliseconds: float
+    share_of: str  # "time", "FLOPs" or "operators"
+    share: dict[str, float]
+    casts: int
+    cast_megabytes: float
+    cast_milliseconds: float
+    overflows: int
+    underflows: int
+    nans: int
+    error: float  # the largest of one operator's own
+    total_error: float
+    loss_scale: float  # the smallest at which a gradient overflows; infinite: none of those tried
+    gradient_underflows: int
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One change: what to do, where, as code to paste, and what it gains."""
+
+    text: str
+    code: str
+    gain: str
+    place: Place | None = None
+
+
+def computed(row: Row) -> bool:
+    """Whether a row stands for computing with floating-point numbers."""
+    return bool(row.computed_in)
+
+
+def summary(report: Records) -> Summary:
+    """See ``Summary``."""
+    rows = report.rows
+    seconds = sum(row.seconds for row in rows)
+    flops = sum(row.flops for row in rows)
+    weights: list[tuple[str, Callable[[Row], float]]] = [
+        ("time", lambda row: row.seconds),
+        ("FLOPs", lambda row: row.flops),
+        ("operators", lambda row: row.calls),
+    ]
+    share_of, weight = weights[0 if seconds else 1 if flops else 2]
+    share: dict[str, float] = defaultdict(float)
+    for row in rows:
+        share[row.computed_in or "no floating-point dtype"] += weight(row)
+    whole = sum(share.values()) or 1
+    numbers = [row.numerics for row in rows if row.numerics]
+    gradients = [row.gradient for row in rows if row.gradient]
+    return Summary(
+        len(rows),
+        sum(row.calls for row in rows),
+        1e3 * seconds,
+        share_of,
+        {k: v / whole for k, v in sorted(share.items(), key=lambda each: -each[1]) if v},
+        sum(row.cast_count for row in rows),
+        sum(row.cast_bytes for row in rows) / 1e6,
+        1e3 * sum(row.cast_seconds for row in rows),
+        sum(n.overflows for n in numbers),
+        sum(n.underflows for n in numbers),
+        sum(n.nans for n in numbers),
+        max((n.introduced for n in numbers), default=0.0),
+        max((n.total for n in numbers), default=0.0),
+        min((g.overflow_scale or math.inf for g in gradients), default=math.inf),
+        sum(g.underflows for g in gradients),
+    )
+
+
+def verdict(report: Records) -> str:
+    """See ``Report.verdict``."""
+    if report.refusal and not report.rows:
+        return "jit_amp refuses this program."
+    if not report.rows:
+        return "No operator ran."
+    found = summary(report)
+    sentences = [_on_precision(report, found)]
+    overflow = _first(report.rows, lambda row: row.numerics and row.numerics.overflows)
+    if overflow:
+        at = overflow[0].line
+        of_line = sum(r.numerics.overflows for r in overflow if r.line == at and r.numerics)
+        sentences.append(f"{of_line:,} values overflow at {at}: keep that line in float32.")
+    elif report.numerics and found.nans:
+        nan = _first(report.rows, lambda row: row.numerics and row.numerics.nans)
+        sentences.append(f"{found.nans:,} values are NaN, first at {nan[0].line}.")
+    elif report.numerics:
+        worst = max(report.rows, key=lambda r: r.numerics.introduced if r.numerics else 0.0)
+        sentences.append(
+            f"{_on_infinities(report)}; the largest error of one operator is {found.error:.1e}, "
+            f"at {worst.line}."
+        )
+    if report.gradients:
+        sentences.append(_on_gradients(report, found))
+    return " ".join(sentences)
+
+
+def _on_infinities(report: Records) -> str:
+    """What is said of infinite values where none is finite in float64."""
+    infinite = _first(report.rows, lambda row: row.numerics and row.numerics.infinities)
+    if not infinite:
+        return "Nothing overflows"
+    count = sum(row.numerics.infinities for row in infinite if row.numerics)
+    verb = "value is" if count == 1 else "values are"
+    return f"{count:,} {verb} infinite, in float64 too, first at {infinite[0].line}"
+
+
+def _on_precision(report: Records, found: Summary) -> str:
+    if not any(dtype in REDUCED or dtype == "mixed" for dtype in found.share):
+        main = next(iter(found.share))
+        takes = f" ({found.milliseconds:.1f} ms)" if found.milliseconds else ""
+        why = "" if any(_is_on(row) for row in report.rows) else ": no autocast is on"
+        return f"Everything runs in {main}{takes}{why}."
+    reduced = {dtype: share for dtype, share in found.share.items() if dtype in REDUCED}
+    parts = [f"{share:.0%} of the {found.share_of}" for share in reduced.values()]
+    if not reduced:
+        parts, reduced = [f"{found.share['mixed']:.0%} of the {found.share_of}"], {"mixed": 0.0}
+    each = " and ".join(f"{part} in {dtype}" for part, dtype in zip(parts, reduced, strict=True))
+    each = each.replace(" in ", " runs in " if found.share_of == "time" else " are in ", 1)
+    each = each.replace("runs in mixed", "runs in mixed dtypes").replace(
+        "are in mixed", "are in mixed dtypes"
+    )
+    if found.milliseconds:
+        cost = found.cast_milliseconds / found.milliseconds
+        casts = f"autocast's casts cost {cost:.0%} ({found.cast_milliseconds:.1f} ms)"
+        return f"{each} ({found.milliseconds:.1f} ms in all); {casts}."
+    return f"{each}; autocast makes {found.casts:,} casts ({found.cast_megabytes:.1f} MB)."
+
+
+def _on_gradients(report: Records, found: Summary) -> str:
+    if found.loss_scale < math.inf:
+        rows = [row for row in report.rows if row.gradient]
+        at = next(r for r in reversed(rows) if r.gradient.overflow_scale == found.loss_scale)  # type: ignore[union-attr]
+        return (
+            f"Gradients overflow from a loss scale of {found.loss_scale:,.0f} on, first at "
+            f"{at.line}."
+        )
+    if found.gradient_underflows:
+        return (
+            f"{found.gradient_underflows:,} entries of gradients are zero without a loss scale: "
+            "use torch.amp.GradScaler."
+        )
+    return "Gradients neither overflow nor underflow, with loss scales from 1 to 2**24."
+
+
+def _is_on(row: Row) -> bool:
+    return any(scope.enabled for scope in row.scopes)
+
+
+def _first(rows: Sequence[Row], has: Callable[[Row], Any]) -> list[Row]:
+    """The rows that have something, where one has."""
+    return [row for row in rows if has(row)]
+
+
+def own_line(row: Row) -> Place:
+    """The innermost line of the user's own files; of a library's where there is none."""
+    own = [place for place in row.stack if place.line and source_files.is_users(place.file)]
+    return own[-1] if own else row.line
+
+
+def advice(report: Records) -> Advice | None:
+    """See ``Report.advice``."""
+    if not report.rows:
+        return None
+    rows = report.rows
+    if overflow := _first(rows, lambda row: row.numerics and row.numerics.overflows):
+        return _against_overflow(overflow)
+    if not any(_is_on(row) for row in rows):
+        return _for_no_scope(report)
+    found = [each for each in (_for_weights(report), _for_float32(report)) if each]
+    best = max(found, key=lambda each: each[0], default=None)
+    return best[1] if best and best[0] > _LITTLE else None
+
+
+def _against_overflow(rows: list[Row]) -> Advice:
+    first = rows[0]
+    at = first.line
+    count = sum(r.numerics.overflows for r in rows if r.line == at and r.numerics)
+    device = first.devices[0] if first.devices else "cpu"
+    text = at.text
+    return Advice(
+        f"keep {at} in float32",
+        f'with torch.autocast("{device}", enabled=False):  # .float() on what goes in\n    {text}',
+        f"{count:,} values stay finite",
+        at,
+    )
+
+
+def _for_no_scope(report: Records) -> Advice | None:
+    flops = sum(row.flops for row in report.rows)
+    narrow = sum(row.flops for row in report.rows if row.computed_in in REDUCED)
+    if narrow >= flops / 2:  # such as a frozen module, which has no scopes any more
+        return None
+    by = max(report.rows, key=lambda row: row.flops)
+    device = by.devices[0] if by.devices else "cpu"
+    dtype = "float16" if device == "cuda" else "bfloat16"
+    return Advice(
+        f"run it in {dtype}",
+        f'with torch.autocast("{device}", dtype=torch.{dtype}):\n    result = model(inputs)',
+        "its products and convolutions run in half the width; explain it again under that scope, "
+        "with timing=True, to see by how much",
+    )
+
+
+def _saved(report: Records, seconds: float, bytes_: int) -> tuple[float, str]:
+    """A gain as a share and in words; of the bytes that casts move where no time was taken."""
+    whole = sum(row.seconds for row in report.rows)
+    if whole:
+        return seconds / whole, f"about {1e3 * seconds:.1f} of {1e3 * whole:.1f} ms a call"
+    moved = sum(row.cast_bytes for row in report.rows) or 1
+    return bytes_ / moved, f"{bytes_ / 1e6:.1f} of the {moved / 1e6:.1f} MB that casts move a call"
+
+
+def _for_weights(report: Records) -> tuple[float, Advice] | None:
+    """Casts of weights, which are the same in each call."""
+    if report.records_gradients or report.weights:
+        return None
+    seconds, moved = 0.0, 0
+    for row in report.rows:
+        of_weights = sum(cast.bytes_of_weights for cast in row.casts)
+        if of_weights:
+            moved += of_weights
+            seconds += row.cast_seconds * of_weights / row.cast_bytes
+    share, gain = _saved(report, seconds, moved)
+    model = "jit_amp.trace(model, inputs)" if report.not_compiled else "model"
+    return share, Advice(
+        "cast the weights once, and not in each call",
+        f"frozen = jit_amp.freeze({model}, example_inputs=inputs)",
+        gain,
+    )
+
+
+def _for_float32(report: Records) -> tuple[float, Advice] | None:
+    """The line whose casts to float32 of what is reduced cost most."""
+    by_line: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for row in report.rows:
+        if row.policy.startswith("fp32") and any(cast.source in REDUCED for cast in row.casts):
+            by_line[row.line.file, row.line.line].append(row)
+    if not by_line:
+        return None
+    timed = any(row.seconds for row in report.rows)
+    worst = max(
+        by_line.values(),
+        key=lambda some: sum(r.cast_seconds if timed else r.cast_bytes for r in some),
+    )
+    at, row = worst[0].line, worst[0]
+    device = row.devices[0] if row.devices else "cpu"
+    share, gain = _saved(
+        report, sum(r.cast_seconds for r in worst), sum(r.cast_bytes for r in worst)
+    )
+    name = row.operator.removeprefix("aten::").partition(".")[0]
+    return share, Advice(
+        f"compute {name} at {at} in the reduced dtype, if its accuracy is enough",
+        f'with torch.autocast("{device}", enabled=False):\n    {at.text}',
+        gain,
+        at,
+    )
+
+
+# What CI asks for.
+
+LIMITS = {
+    "overflows": "values that are infinite, and finite in float64",
+    "underflows": "values that are zero, and not in float64",
+    "nans": "values that are NaN",
+    "error": "the largest error of one operator, relative to its largest entry",
+    "total_error": "the largest difference from a program all in float64",
+    "casts": "casts that autocast makes",
+    "cast_milliseconds": "what these take",
+    "milliseconds": "what all operators take",
+    "gradient_underflows": "entries of gradients that are zero without a loss scale",
+}
+NEEDS = {
+    "numerics": {"overflows", "underflows", "nans", "error", "total_error"},
+    "timing": {"cast_milliseconds", "milliseconds"},
+    "gradients": {"gradient_underflows"},
+}
+
+
+def limits_of(text: str) -> dict[str, float]:
+    """The limits of ``--fail-over "overflows=0, error=1e-2"``.
+
+    Raises:
+        ValueError: a name that is none of ``LIMITS``, or no number.
+    """
+    limits: dict[str, float] = {}
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        name, sign, value = part.partition("=")
+        name = name.strip()
+        if not sign or name not in LIMITS:
+            raise ValueError(f"{part!r}: write name=number, of {', '.join(LIMITS)}")
+        try:
+            limits[name] = float(value)
+        except ValueError as error:
+            raise ValueError(f"{part!r}: {value.strip()!r} is no number") from error
+    if not limits:
+        raise ValueError(f"write name=number, of {', '.join(LIMITS)}")
+    return limits
+
+
+def over(report: Records, limits: dict[str, float]) -> list[str]:
+    """What is over a limit, in words, with the line that is worst where one is."""
+    found, told = summary(report), []
+    by_row: dict[str, Callable[[Row], float]] = {
+        "overflows": lambda r: r.numerics.overflows if r.numerics else 0,
+        "underflows": lambda r: r.numerics.underflows if r.numerics else 0,
+        "nans": lambda r: r.numerics.nans if r.numerics else 0,
+        "error": lambda r: r.numerics.introduced if r.numerics else 0,
+        "total_error": lambda r: r.numerics.total if r.numerics else 0,
+        "casts": lambda r: r.cast_count,
+        "cast_milliseconds": lambda r: r.cast_seconds,
+        "milliseconds": lambda r: r.seconds,
+        "gradient_underflows": lambda r: r.gradient.underflows if r.gradient else 0,
+    }
+    for name, limit in limits.items():
+        value = getattr(found, name)
+        if not value <= limit:
+            worst = max(report.rows, key=by_row[name]).line
+            told.append(f"{name}: {value:.4g} is over {limit:.4g}, most of it at {worst}")
+    return told
