@@ -1,7 +1,10 @@
 """Autocast in TorchScript that means exactly what it means in eager."""
 
-from jit_amp import policy
+# Before all that imports the extension.
 from jit_amp._base import load_extension as load_extension
+
+# isort: split
+from jit_amp import policy
 from jit_amp._C import AutocastError
 from jit_amp._explain.explain import explain
 from jit_amp._explain.report import Report
