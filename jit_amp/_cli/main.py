@@ -1,0 +1,222 @@
+"""The command line: ``jit-amp`` or ``python -m jit_amp``."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shlex
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import jit_amp
+from jit_amp._base.json_records import as_json
+from jit_amp._cli import errors
+from jit_amp._cli.explain import run_explain
+from jit_amp._cli.export import run_export
+from jit_amp._cli.freeze import run_freeze
+from jit_amp._cli.inputs import INPUT_HELP
+from jit_amp._cli.mistakes import Mistaken, is_file
+from jit_amp._cli.models import MODEL_HELP
+from jit_amp._cli.running import DTYPES, check_command, print_out
+from jit_amp._cli.tables import run_env, run_errors, run_lower, run_policy
+from jit_amp._cli.tune import run_tune
+from jit_amp._cli.verify import run_verify
+from jit_amp._explain import verdict
+
+
+def run_completion(given: argparse.Namespace) -> int:
+    script = errors.completion(_parser(), given.shell)
+    print_out(given, as_json({"script": script}) if given.json else script)
+    return 0
+
+
+def _metric(text: str) -> str:
+    if not all(text.partition(":")):
+        raise argparse.ArgumentTypeError(f"{text!r} is no package.module:name, nor file.py:name")
+    return text
+
+
+def _steps(text: str) -> float:
+    try:
+        steps = float(text)
+    except ValueError:
+        steps = -1.0
+    if not 0 <= steps < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on, such as 8")
+    return steps
+
+
+def _file(text: str) -> Path:
+    if not is_file(text):
+        raise argparse.ArgumentTypeError(f"there is no file {text!r}")
+    return Path(text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="jit-amp", description=jit_amp.__doc__)
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"jit-amp {jit_amp.__version__}, torch {torch.__version__}",
+    )
+    commands = parser.add_subparsers(required=True, metavar="command")
+
+    def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> Any:
+        made = commands.add_parser(name, help=text, description=text)
+        made.set_defaults(run=run)
+        made.add_argument("--json", action="store_true", help="print JSON")
+        return made
+
+    def takes_inputs(made: Any) -> None:
+        made.add_argument(
+            "--input", "--inputs", action="append", default=[], metavar="INPUT", help=INPUT_HELP
+        )
+        made.add_argument(
+            "--device", default="cpu", help="where it runs, such as cuda; cpu if not given"
+        )
+        made.add_argument("--autocast", choices=[*DTYPES], help="a scope around all of it")
+        made.set_defaults(needs_inputs=True)
+
+    made = command("explain", run_explain, "which line runs in which precision, and why")
+    made.add_argument("model", help=MODEL_HELP)
+    takes_inputs(made)
+    made.add_argument(
+        "--method", default="forward", help="the module's method; forward if not given"
+    )
+    made.add_argument("--numerics", action="store_true", help="where accuracy is lost")
+    made.add_argument(
+        "--gradients", action="store_true", help="where gradients overflow or underflow"
+    )
+    made.add_argument("--timing", action="store_true", help="where time goes")
+    made.add_argument("--html", type=Path, help="write the page there")
+    made.add_argument("--all", action="store_true", help="all lines, with their operators")
+    made.add_argument(
+        "--against",
+        metavar="REPORT",
+        help="compare with a report that --json wrote, or with the same under bf16, fp16 or none",
+    )
+    made.add_argument(
+        "--fail-over",
+        metavar="LIMITS",
+        help='exit status 1 over a limit, as in "overflows=0, error=1e-2"; of '
+        + ", ".join(verdict.LIMITS),
+    )
+
+    made = command("freeze", run_freeze, "a frozen module of stock operators")
+    made.add_argument("model", help=MODEL_HELP)
+    takes_inputs(made)
+    made.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
+    made.add_argument(
+        "--target",
+        choices=["portable", "server"],
+        default="portable",
+        help="server: faster, for x86 alone; portable if not given",
+    )
+    made.add_argument("--precision", type=_file, help="the file that jit-amp tune has written")
+    made.add_argument(
+        "--io-dtype",
+        choices=["float32", "float64", "bfloat16", "float16"],
+        help="the dtype of floating-point inputs and results; the model's if not given",
+    )
+    form = made.add_mutually_exclusive_group()
+    form.add_argument("--lite", action="store_true", help="for the lite interpreter, on phones")
+    form.add_argument(
+        "--triton", action="store_true", help="a folder for the model repository of Triton"
+    )
+
+    made.set_defaults(needs_inputs=False)  # without them no example is known
+
+    made = command("tune", run_tune, "the fewest units that have to stay in float32")
+    made.add_argument("model", help=MODEL_HELP)
+    made.add_argument("--data", help="batches: file.py:name of what has them, or of what makes it")
+    made.add_argument("--input", action="append", default=[], help=INPUT_HELP)
+    made.add_argument("--device", default="cpu")
+    made.add_argument("--train", action="store_true", help="in training mode, and not in eval mode")
+    made.add_argument("--dtype", choices=["float16", "bfloat16", *DTYPES], required=True)
+    made.add_argument("--metric", type=_metric, help="file.py:name of a function")
+    made.add_argument("--tolerance", type=_steps, help="the largest error that is accepted")
+    made.add_argument("--units", choices=["module", "function", "line"], default="module")
+    made.add_argument("--budget", type=_steps, help="seconds")
+    made.add_argument("--seed", type=int, default=0)
+    made.add_argument("--resume", type=Path, help="a file to keep what was measured in")
+    made.add_argument("-o", "--output", type=Path, help="write the precision there, as JSON")
+    made.add_argument("--html", type=Path, help="write the page there")
+    made.add_argument("--code", action="store_true", help="print a diff for the model's source")
+    made.set_defaults(autocast=None)
+
+    made = command("export", run_export, "a program of torch.export's, a .pt2 file")
+    made.add_argument("model", help=MODEL_HELP)
+    takes_inputs(made)
+    made.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
+    made.add_argument("--strict", action="store_true", help="traced by TorchDynamo too")
+
+    made = command("verify", run_verify, "whether models give the same, in whatever format")
+    made.add_argument("first", help=MODEL_HELP)
+    made.add_argument("second", nargs="+", help="the same")
+    takes_inputs(made)
+    made.add_argument("--plain", action="store_true", help="not what is saved and loaded of it")
+    made.add_argument(
+        "--steps", type=_steps, default=8.0, help="how many steps of the dtype apart is the same"
+    )
+
+    made = command("lower", run_lower, "the graph that a call runs")
+    made.add_argument("model", help=MODEL_HELP)
+    made.add_argument(
+        "--method", default="forward", help="the module's method; forward if not given"
+    )
+    made.add_argument(
+        "--ambient",
+        nargs="*",
+        default=[],
+        choices=["cpu", "cuda"],
+        help="the devices whose autocast is on around the call",
+    )
+
+    made = command("policy", run_policy, "autocast's tables beside the installed torch")
+    made.add_argument("operator", nargs="?", help="all that is known of it, such as aten::cat")
+    made.add_argument("--reach", action="store_true", help="what freezing can do with operators")
+
+    command("env", run_env, "versions, processor and settings, for a bug report")
+
+    made = command("errors", run_errors, "what an error's code means, and what to write instead")
+    made.add_argument("code", nargs="?", help="such as JA101; all codes if not given")
+
+    made = command("completion", run_completion, "a script by which a shell completes jit-amp")
+    made.add_argument(
+        "shell", choices=["bash", "zsh", "fish"], help='eval "$(jit-amp completion bash)"'
+    )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command; returns its exit status: 1 where something is wrong, 2 for a mistake."""
+    given = _parser().parse_args(arguments)
+    try:
+        with warnings.catch_warnings():
+            for known in ("`torch.jit.[a-z_]+` is deprecated", "Lite Interpreter is deprecated"):
+                warnings.filterwarnings("ignore", known)
+            given.out = sys.stdout
+            given.command = shlex.join(
+                ["jit-amp", *(sys.argv[1:] if arguments is None else arguments)]
+            )
+            # What a model prints is no JSON.
+            with contextlib.redirect_stdout(sys.stderr if given.json else sys.stdout):
+                check_command(given)
+                return int(given.run(given))
+    except BrokenPipeError:
+        return 0
+    except Exception as error:
+        if given.debug:
+            raise
+        is_told = isinstance(error, (Mistaken, RuntimeError)) and str(error)
+        text = str(error) if is_told else f"{type(error).__name__}: {error}"
+        if " " not in text:  # a mere number or name
+            text = f"{type(error).__name__}: {text}"
+        print(f"jit-amp: {text}", file=sys.stderr)
+        return 2 if isinstance(error, Mistaken) else 1

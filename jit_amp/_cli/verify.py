@@ -1,0 +1,199 @@
+"""``jit-amp verify``: whether models give the same, in whatever format."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import io
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import jit_amp
+from jit_amp import _C
+from jit_amp._base.json_records import as_json
+from jit_amp._base.trees import leaves
+from jit_amp._cli import formats
+from jit_amp._cli.inputs import check_call, inputs_of
+from jit_amp._cli.mistakes import Mistaken, is_file
+from jit_amp._cli.models import model_of
+from jit_amp._cli.running import DTYPES, on_device, print_out, step
+from jit_amp._explain.explain import place_of
+from jit_amp._explain.records import Place
+from jit_amp._runs.copies import fresh
+
+
+def _compared(path: str, a: Any, b: Any, steps: float) -> dict[str, Any]:
+    """One output of both: whether it agrees, and how far apart it is in steps of its dtype."""
+    found: dict[str, Any] = {"output": path, "agrees": True, "off": 0.0, "why": ""}
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        found["agrees"] = type(a) is type(b) and a == b
+        found["why"] = "" if found["agrees"] else f"{a!r} and {b!r}"
+    elif (a.dtype, a.shape) != (b.dtype, b.shape):
+        found["agrees"] = False
+        found["why"] = f"{a.dtype} {list(a.shape)} and {b.dtype} {list(b.shape)}"
+    elif not torch.equal(a, b):
+        found["off"] = off = _steps_apart(a.detach().cpu(), b.detach().cpu())
+        found["agrees"] = off <= steps
+        found["why"] = f"{off:.3g} steps of {str(a.dtype).removeprefix('torch.')} apart"
+    return found
+
+
+def _steps_apart(a: Tensor, b: Tensor) -> float:
+    """How far, in steps of the dtype at the largest entry; infinite where it is no rounding."""
+    if not (a.dtype.is_floating_point or a.is_complex()):
+        return float("inf")
+    wide = torch.complex128 if a.is_complex() else torch.float64
+    apart = (a != b) & ~(a.isnan() & b.isnan())
+    x, y = a.to(wide)[apart], b.to(wide)[apart]
+    if not x.numel():
+        return 0.0
+    if not (x.isfinite().all() and y.isfinite().all()):
+        return float("inf")
+    scale = a.to(wide)[a.isfinite()].abs().max().item()
+    return (x - y).abs().max().item() / max(scale, 1e-30) / torch.finfo(a.dtype).eps
+
+
+def _callable_of(name: str, device: str) -> Any:
+    """A model, or what runs a file of another format."""
+    if not (is_file(name) and Path(name).suffix in formats.NEEDS):
+        return on_device(model_of(name), device)
+    try:
+        run, is_flat = formats.load(name)
+    except (ImportError, ValueError) as error:
+        raise Mistaken(str(error)) from error
+    return _Foreign(run, is_flat)
+
+
+class _Foreign:
+    """A model of another format. ``is_flat``: it gives a list of tensors in any case."""
+
+    def __init__(self, run: Callable[..., Any], is_flat: bool) -> None:
+        self.run, self.is_flat = run, is_flat
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.run(*arguments)
+
+
+def _forms(model: Any, name: str, plain: bool) -> Iterator[tuple[str, Any]]:
+    """The model, and what is saved and loaded of it."""
+    yield name, model
+    if isinstance(model, torch.jit.ScriptModule) and not plain:
+        file = io.BytesIO()
+        torch.jit.save(model, file)
+        file.seek(0)
+        loaded = torch.jit.load(file)  # type: ignore[no-untyped-call]
+        yield f"{name}, saved and loaded", loaded
+        mobile = importlib.import_module("torch.jit.mobile")
+        try:
+            lite = io.BytesIO(model._save_to_buffer_for_lite_interpreter())
+            yield f"{name}, lite interpreter", mobile._load_for_lite_interpreter(lite)
+        except RuntimeError as error:
+            print(f"{name}: no lite form: {str(error).splitlines()[0]}", file=sys.stderr)
+
+
+def run_verify(given: argparse.Namespace) -> int:
+    with step("loading"):
+        first, *others = (_callable_of(n, given.device) for n in (given.first, *given.second))
+        inputs = inputs_of(given.input, given.device)
+        for name, model in zip((given.first, *given.second), (first, *others), strict=True):
+            if not isinstance(model, _Foreign):
+                check_call(name, model, "forward", inputs)
+        if isinstance(first, torch.jit.ScriptModule) and _C.has_scopes(first._c):
+            first = jit_amp.script(first)  # its scopes as eager means them
+    rows: list[dict[str, Any]] = []
+    with torch.no_grad():
+        scope: Any = contextlib.nullcontext()
+        if given.autocast:
+            scope = torch.autocast(given.device, dtype=DTYPES[given.autocast])
+        with step(given.first), scope:
+            written = fresh(inputs)
+            expected = list(leaves(first(*written), "output"))
+        named = zip(given.second, others, strict=True)
+        for form, called in (each for n, m in named for each in _forms(m, n, given.plain)):
+            for call in range(3):
+                arguments = fresh(inputs)
+                with step(f"{form}, call {call + 1}"):
+                    actual = list(leaves(called(*arguments), "output"))
+                rows += [
+                    {**row, "form": form, "call": call + 1}
+                    for row in _changed_arguments(inputs, written, arguments, given.steps)
+                ]
+                if isinstance(called, _Foreign) and called.is_flat and len(actual) == len(expected):
+                    actual = [(path, b) for (path, _), (_, b) in zip(expected, actual, strict=True)]
+                if [path for path, _ in actual] != [path for path, _ in expected]:
+                    why = f"{[p for p, _ in expected]} and {[p for p, _ in actual]}"
+                    rows.append({"output": "output", "agrees": False, "off": 0.0, "why": why})
+                    rows[-1] |= {"form": form, "call": call + 1}
+                    continue
+                for (path, a), (_, b) in zip(expected, actual, strict=True):
+                    rows.append(
+                        {**_compared(path, a, b, given.steps), "form": form, "call": call + 1}
+                    )
+    ordered = sorted(rows, key=lambda row: (row["agrees"], -row["off"]))
+    worst = ordered[0] if rows else None
+    lines = {path: at for m in (first, *others) for path, at in _lines_of_outputs(m).items()}
+    if worst:
+        place = lines.get(worst["output"])
+        worst["line"] = str(place) if place else None
+    wrong = [row for row in rows if not row["agrees"]]
+    if given.json:
+        print_out(given, as_json({"agrees": not wrong, "worst": worst, "rows": rows}))
+    else:
+        print(f"{len(rows) - len(wrong)} of {len(rows)} outputs agree, of three calls of each form")
+        if worst and (wrong or worst["off"]):
+            made_in = f", made in {place}: {place.text}" if place else ""
+            print(f"worst: {worst['output']} of {worst.get('form', '')}: {worst['why']}{made_in}")
+        if len(others) > 1:
+            print(_table_of_forms(ordered))
+    return 1 if wrong else 0
+
+
+def _changed_arguments(
+    inputs: Any, expected: Any, actual: Any, steps: float
+) -> Iterator[dict[str, Any]]:
+    """The arguments that one of two calls has written to, compared as outputs are."""
+    before, first, second = (dict(leaves(each, "argument")) for each in (inputs, expected, actual))
+    for path in before | first | second:
+        a, b = first.get(path), second.get(path)
+        if not all(_compared(path, before.get(path), each, 0)["agrees"] for each in (a, b)):
+            yield _compared(f"{path} after the call", a, b, steps)
+
+
+def _table_of_forms(rows: list[dict[str, Any]]) -> str:
+    """A line for each form, with its worst output; the worst form first."""
+    worst: dict[str, dict[str, Any]] = {}
+    for row in rows:  # sorted
+        worst.setdefault(row["form"], row)
+    lines = [("form", "agrees", "worst output", "")]
+    for form, row in worst.items():
+        lines.append((form, "yes" if row["agrees"] else "no", row["output"], row["why"] or "equal"))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def _lines_of_outputs(model: Any) -> dict[str, Place]:
+    """The source line that makes each output, as far as the graph says it."""
+
+    def walk(value: Any, path: str) -> Iterator[tuple[str, Place]]:
+        node = value.node()
+        inputs = list(node.inputs())
+        if node.kind() in ("prim::TupleConstruct", "prim::ListConstruct"):
+            for i, each in enumerate(inputs):
+                yield from walk(each, f"{path}[{i}]")
+        elif node.kind() == "prim::DictConstruct":
+            for key, each in zip(inputs[::2], inputs[1::2], strict=True):
+                yield from walk(each, f"{path}[{key.toIValue()!r}]")
+        elif place := place_of(node):
+            yield path, place
+
+    graph = getattr(model, "inlined_graph", None)
+    return dict(walk(next(graph.outputs()), "output")) if graph else {}
