@@ -12,6 +12,7 @@ from torch.jit import ScriptFunction, ScriptModule, _recursive
 from jit_amp import _C
 from jit_amp._freeze.freeze import freeze, optimize_for_inference
 from jit_amp._script import compiling
+from jit_amp._script.compilation import is_compiling
 from jit_amp._script.ignore_amp import has_programs, ignore_amp
 from jit_amp._script.script import lower_types, script
 from jit_amp._script.trace import trace, trace_module
@@ -31,7 +32,7 @@ def _script(
     # Classes become types, dicts and lists shared ones: nothing there is run under autocast. For
     # a callee it is PyTorch's compiler that asks.
     plain_class = isinstance(obj, type) and not issubclass(obj, torch.nn.Module)
-    is_callee = _rcb is not None or compiling.is_compiling()
+    is_callee = _rcb is not None or is_compiling()
     if plain_class or isinstance(obj, (dict, list)) or is_callee:
         return _originals["script"](obj, optimize, _frames_up + 1, _rcb, example_inputs)
     return script(obj, optimize, _frames_up + 1, None, example_inputs)
@@ -85,7 +86,7 @@ def _created_script_module(
     nn_module: Any, stubs_fn: Any, share_types: bool = True, is_tracing: bool = False
 ) -> Any:
     # The constructor of a class of torch.jit.ScriptModule calls it; and so does PyTorch's script.
-    if not isinstance(nn_module, ScriptModule) or is_tracing or compiling.is_compiling():
+    if not isinstance(nn_module, ScriptModule) or is_tracing or is_compiling():
         return _create_script_module(nn_module, stubs_fn, share_types, is_tracing)
     return script(compiling.compiled_script_methods(nn_module, stubs_fn, share_types))
 

@@ -21,7 +21,7 @@ from jit_amp import _C
 from jit_amp._base import arguments, places
 from jit_amp._precision import precision as _precisions
 from jit_amp._precision.precision import Precision
-from jit_amp._script import compiling, ignore_amp
+from jit_amp._script import compiled_before, compiling, ignore_amp, wrapped
 from jit_amp._source import decorators, lost_writes
 from jit_amp._source.decorators import Around
 
@@ -36,7 +36,7 @@ def _scripted(obj: Any, frames_up: int = 0, is_wrapped: bool = False) -> Any:
     `is_wrapped`: there will be a scope around it."""
     if isinstance(obj, (ScriptFunction, ScriptModule)):
         if python := getattr(obj, "_torchdynamo_inline", None):  # what a function was compiled from
-            compiling.refuse_forgotten(python)
+            wrapped.refuse_forgotten(python)
         lost_writes.refuse(obj, (), is_wrapped)
         return _with_decorators(obj)
     try:
@@ -59,7 +59,9 @@ def _scripted(obj: Any, frames_up: int = 0, is_wrapped: bool = False) -> Any:
 def _with_decorators(scripted: Any) -> Any:
     """The same; or, where PyTorch has compiled decorated methods before, a copy with the scopes of
     their decorators."""
-    forgotten = compiling.forgotten_scopes(scripted) if isinstance(scripted, ScriptModule) else ()
+    forgotten = (
+        compiled_before.forgotten_scopes(scripted) if isinstance(scripted, ScriptModule) else ()
+    )
     module: Any = None
     done: set[tuple[str, str]] = set()
     for path, name, scopes in forgotten:

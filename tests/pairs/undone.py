@@ -91,7 +91,7 @@ FAULTS = [
     ),
     Fault(
         "freezing for a server draws random numbers",
-        (Edit("jit_amp/_freeze/freeze.py", "with _kept.random_state():", "if True:"),),
+        (Edit("jit_amp/_freeze/freeze.py", "with process_state.random_state():", "if True:"),),
         ("random", "dropout that", "rand_like"),
         ("server, examples",),
     ),
@@ -128,7 +128,7 @@ FAULTS = [
         (
             Edit(
                 "jit_amp/_explain/explain.py",
-                "    with _kept.random_state():\n        given = _inputs",
+                "    with process_state.random_state():\n        given = _inputs",
                 "    if True:\n        given = _inputs",
             ),
         ),
@@ -347,8 +347,8 @@ FAULTS = [
         (
             Edit(
                 "jit_amp/_script/trace.py",
-                '    _replacing.Hook(_original, "_check_trace", _checking, _state_of_trace),\n',
-                '    _replacing.Hook(_original, "_check_trace", _checking, _state_of_trace),\n'
+                '    replacing.Hook(_original, "_check_trace", _checking, _state_of_trace),\n',
+                '    replacing.Hook(_original, "_check_trace", _checking, _state_of_trace),\n'
                 '    _replacing.Hook(_autocast, "__enter__", lambda _, f, *a: f(*a), lambda: 1),\n',
             ),
         ),
@@ -510,7 +510,7 @@ FAULTS = [
     ),
     Fault(
         "a `__call__` of a class's own is not looked at",
-        (Edit("jit_amp/_script/compiling.py", "        refuse_calls_of_its_own(nn_module)\n"),),
+        (Edit("jit_amp/_script/compilation.py", "        refuse_calls_of_its_own(nn_module)\n"),),
         ("wrapped: class with a call",),
         IN_SCRIPTS,
     ),
@@ -518,7 +518,7 @@ FAULTS = [
         "what PyTorch has compiled before is taken without its decorators",
         (
             Edit(
-                "jit_amp/_script/compiling.py",
+                "jit_amp/_script/hooks.py",
                 "    if is_wrapped and _with_wrapped.get(function) != name:",
                 "    if False:",
             ),

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import jit_amp
 from jit_amp._base import replacing
 from jit_amp._precision import in_float32
-from jit_amp._script import compiling
+from jit_amp._script import compilation
 
 from ..support import assert_same
 
@@ -65,7 +65,7 @@ def state() -> list[Any]:
         torch.is_autocast_cache_enabled(),
         torch.is_grad_enabled(),
         torch._C._is_tracing(),
-        compiling.is_compiling(),
+        compilation.is_compiling(),
         in_float32.is_off(),
     ]
 
@@ -156,7 +156,7 @@ def test_an_interrupt_leaves_nothing(program: Callable[[], Any], most: int) -> N
     expected, own = state(), held_by_pytorch()
     with interrupt(None) as lines:
         program()
-    restoring = {"replacing", "trace", "compiling", "_install", "module_methods"}
+    restoring = {"replacing", "trace", "compiling", "hooks", "_install", "module_methods"}
     restoring |= {"in_float32", "watch"}
     at = [
         i
