@@ -261,7 +261,7 @@ def test_explain_says_it_of_a_file() -> None:
             result = loaded(frozen(module, **options))
             report = jit_amp.explain(result, (X,))
             assert report.io_dtype == TOLD
-            assert f"\nio_dtype: {TOLD}\n" in report.to_text(width=200)
+            assert f"io_dtype: {TOLD}" in report.to_text(width=200).splitlines()
             assert [row.reason for row in report.rows if row.place.io_dtype] == [
                 "io_dtype: inputs are cast here, in no line of the program",
                 "io_dtype: results are cast here, in no line of the program",
