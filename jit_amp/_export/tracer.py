@@ -18,8 +18,9 @@ from torch.utils import _pytree as pytree
 
 from jit_amp import _C
 from jit_amp._export.checked_inputs import check_kinds, check_places
+from jit_amp._export.interpreter.decided import Decided
 from jit_amp._export.interpreter.holder import Holder
-from jit_amp._export.interpreter.interpreter import Decided, Interpreter
+from jit_amp._export.interpreter.interpreter import Interpreter
 from jit_amp._export.interpreter.one_sided import OneWay
 from jit_amp._export.interpreter.values import Raised, without_tensors
 from jit_amp._export.program.parts import parts_of

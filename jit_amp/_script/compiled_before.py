@@ -11,7 +11,7 @@ from torch.jit import ScriptModule, _state
 
 from jit_amp._script.compilation import compiled_here
 from jit_amp._script.members import FUNCTIONS, only_switch_gradients, scopes_of
-from jit_amp._script.wrapped import refuse_decorator, refuse_forgotten
+from jit_amp._script.wrapped import refuse_calls_of_its_own, refuse_decorator, refuse_forgotten
 from jit_amp._source.decorators import Around
 
 
@@ -35,8 +35,10 @@ def forgotten_scopes(module: ScriptModule) -> Iterator[tuple[str, str, list[Arou
                 refuse_forgotten(function)
                 if scopes := scopes_of(function):
                     yield path, name, scopes
-            if _python_class(part) is not None:  # a file's functions have no more than their names
-                graphs.append(part._c._get_method(name).graph)
+        if cls := _python_class(part):
+            refuse_calls_of_its_own(part, cls)
+            # A file's functions have no more than their names.
+            graphs += [part._c._get_method(name).graph for name in part._c._method_names()]
     for called in _functions_called(graphs):
         refuse_forgotten(called)
         if not only_switch_gradients(scopes_of(called)):
@@ -55,7 +57,17 @@ def _functions_called(graphs: list[Any]) -> Iterator[Any]:
                 compiled = _state._python_cu.find_function(name)
                 ahead += [] if compiled is None else [compiled.graph]
                 if name in python:
-                    yield python[name]
+                    yield _as_it_is_called(python[name])
+
+
+def _as_it_is_called(function: Any) -> Any:
+    """The function of its file that leads to a function that PyTorch has compiled: of what is under
+    ``torch.jit.script_if_tracing`` PyTorch knows no decorator above it."""
+    named = getattr(function, "__globals__", {}).get(getattr(function, "__name__", ""))
+    below = named
+    while below is not None and below is not function:
+        below = getattr(below, "__original_fn", getattr(below, "__wrapped__", None))
+    return named if below is function else function
 
 
 def _python_class(module: ScriptModule) -> Any:

@@ -20,9 +20,14 @@ def refuse_forgotten(function: Any) -> None:
         refuse_decorator(function, what)
 
 
-def refuse_calls_of_its_own(module: torch.nn.Module) -> None:
-    """Refuses a module whose call, in Python, may enter autocast before it comes to `forward`."""
-    cls = type(module)
+def refuse_calls_of_its_own(module: torch.nn.Module, compiled_from: type | None = None) -> None:
+    """Refuses a module whose call, in Python, may enter autocast before it comes to `forward`.
+
+    Args:
+        module: the module, or what PyTorch has compiled it to.
+        compiled_from: in that case the class that it was.
+    """
+    cls = compiled_from or type(module)
     for name in ("__call__", "_call_impl"):
         call = inspect.getattr_static(cls, name)
         if name in vars(module) and name != "__call__":  # which Python asks of the class alone
@@ -34,7 +39,7 @@ def refuse_calls_of_its_own(module: torch.nn.Module) -> None:
             (source_files.PYTORCH, source_files.PACKAGE)
         ):
             continue
-        forward, *_ = decorators.look_through(getattr(module, "forward", None))
+        forward, *_ = decorators.look_through(getattr(compiled_from or module, "forward", None))
         besides = [forward, getattr(forward, "__func__", None)]
         is_scope = not only_switch_gradients(scopes) or lost_layer(call, module)
         if is_scope or reaching.reaches_autocast(inner, besides, module):

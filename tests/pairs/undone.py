@@ -128,8 +128,8 @@ FAULTS = [
         (
             Edit(
                 "jit_amp/_explain/explain.py",
-                "    with process_state.random_state():\n        given = _inputs",
-                "    if True:\n        given = _inputs",
+                "    with process_state.random_state():\n        given = example_arguments",
+                "    if True:\n        given = example_arguments",
             ),
         ),
         makes=("explain",),
@@ -339,7 +339,7 @@ FAULTS = [
     ),
     Fault(
         "explain leaves a scope on that a program entered by hand",
-        (Edit("jit_amp/_explain/explain.py", "@_kept.modes()\n"),),
+        (Edit("jit_amp/_explain/explain.py", "@process_state.modes()\n"),),
         ("scope entered by hand",),
     ),
     Fault(

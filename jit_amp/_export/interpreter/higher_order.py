@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn, Protocol
 
 import torch
 from torch import SymBool, SymFloat, Tensor
@@ -19,8 +19,12 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from jit_amp import _C
-from jit_amp._export.interpreter.meanings import PLAIN
+from jit_amp._export.interpreter.aliases import Parted
+from jit_amp._export.interpreter.attributes import Attributes
+from jit_amp._export.interpreter.decided import Decided, Own
+from jit_amp._export.interpreter.known_values import KnownValues
 from jit_amp._export.interpreter.one_sided import OneWay, is_of_ints, side_alone
+from jit_amp._export.interpreter.plain_operators import PLAIN
 from jit_amp._export.interpreter.steps import Code, Step
 from jit_amp._export.interpreter.values import (
     UNINITIALIZED,
@@ -39,8 +43,23 @@ from jit_amp._export.interpreter.values import (
     without_aliases,
 )
 
-if TYPE_CHECKING:
-    from jit_amp._export.interpreter.interpreter import Interpreter
+
+class Running(Protocol):
+    """What a branch or a loop needs of the interpreter that it stands in."""
+
+    code: Code
+    decided: Decided
+    own: dict[Any, Own]
+    parted: Parted
+    known: KnownValues
+    attributes: Attributes
+
+    def run(self, code: Code, frame: Frame, fixed: bool = False) -> list[Any]: ...
+
+    def refuse(self, step: Step, code: int, arguments: list[str]) -> NoReturn: ...
+
+    def forced(self, truth: Truth) -> Any: ...
+
 
 _MOVED = object()
 _ENDED = -1  # a number that no value of a graph has: of False
@@ -172,7 +191,7 @@ class WholeBlocks:
         depth: of the blocks that are being run, one in another.
     """
 
-    def __init__(self, interpreter: Interpreter) -> None:
+    def __init__(self, interpreter: Running) -> None:
         self._interpreter = interpreter
         self.depth = 0
         self._effects: list[Tensor] = []

@@ -17,7 +17,7 @@ from torch import SymInt, Tensor
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
-from jit_amp._export.interpreter.meanings import (
+from jit_amp._export.interpreter.plain_operators import (
     MOST_EXACT,
     OF_WHOLE_NUMBERS,
     PLAIN,

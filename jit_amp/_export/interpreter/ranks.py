@@ -17,7 +17,7 @@ from torch import SymBool, SymInt, Tensor
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 from torch.utils import _pytree as pytree
 
-from jit_amp._export.interpreter.meanings import for_real
+from jit_amp._export.interpreter.plain_operators import for_real
 from jit_amp._export.interpreter.steps import Step
 from jit_amp._export.interpreter.values import TooLong
 from jit_amp._export.sizes.small import GUARDED, NO_VALUE, UNSEEN, hint, refuses_one

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from jit_amp._export.checked_inputs import check_kind
-from jit_amp._export.interpreter.meanings import (
+from jit_amp._export.interpreter.plain_operators import (
     DTYPE_OF,
     FORMAT_OF,
     LAYOUT_OF,
@@ -26,10 +26,14 @@ from jit_amp._export.interpreter.values import Frame
 _PURE = ("aten::to.prim_Device", "aten::to.prim_dtype", "aten::to.prim_other")
 
 
+Kernel = Callable[..., Any]
+"""Runs a step: it takes the frame and the operands."""
+
+
 @dataclass
 class Step:
     node: torch._C.Node
-    run: Callable[..., Any]
+    run: Kernel
     inputs: list[int]
     outputs: list[int]
     takes_truth: bool = False
@@ -85,7 +89,7 @@ class Code:
 
 
 @cache
-def runner(text: str) -> tuple[Callable[..., Any], tuple[int, ...], bool]:
+def runner(text: str) -> tuple[Kernel, tuple[int, ...], bool]:
     """What runs the operator of the schema, what it writes to, and whether it is pure. Raises
     LookupError where there is none."""
     schema = torch._C.parse_schema(text)
@@ -183,5 +187,5 @@ def _converter(formal: Any) -> Callable[[Any], Any] | None:
     return lambda value: known[value] if isinstance(value, int) else value
 
 
-def plainly(meaning: Callable[..., Any]) -> Callable[..., Any]:
+def plainly(meaning: Callable[..., Any]) -> Kernel:
     return lambda _, *operands: meaning(*operands)

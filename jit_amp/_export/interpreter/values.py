@@ -19,7 +19,7 @@ from torch._jit_internal import _qualified_name
 from torch.utils import _pytree as pytree
 
 from jit_amp._export.interpreter.holder import Holder, is_object
-from jit_amp._export.interpreter.meanings import NUMBER_OF, fixed
+from jit_amp._export.interpreter.plain_operators import NUMBER_OF, fixed
 
 Frame = dict[int, Any]  # values by their number in the graph
 NUMBERS = (int, float, bool)

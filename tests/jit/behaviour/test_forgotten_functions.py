@@ -86,3 +86,39 @@ def test_a_function_of_a_file_is_not_the_one_that_has_its_name_here(
     monkeypatch.setattr(torch.jit._state, "_jit_caching_layer", known)
     for _ in range(3):
         assert_same(jit_amp.script(loaded)(x), module(x), "a file")
+
+
+@jit_amp.ignore_amp
+@torch.jit.script_if_tracing
+def ignored_if_tracing(x: Tensor) -> Tensor:
+    return x @ x
+
+
+class CallsIgnoredIfTracing(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return ignored_if_tracing(x)
+
+
+class Called(nn.Linear):
+    def __call__(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            result: Tensor = super().__call__(x)
+        return result
+
+
+class HasCalled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = Called(2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", enabled=False):
+            return self.linear(x)
+
+
+@pytest.mark.parametrize("module", [CallsIgnoredIfTracing, HasCalled])
+def test_what_stands_around_code_that_pytorch_has_compiled_is_refused(module: Any) -> None:
+    plain = torch.jit.script(module())
+    with pytest.raises(jit_amp.AutocastError, match="JA118"):
+        jit_amp.script(plain)
