@@ -15,7 +15,7 @@ from jit_amp._base.json_records import as_json
 from jit_amp._cli.mistakes import Mistaken, mistaken_if_not_written, mistaken_if_refused
 from jit_amp._cli.running import about_file, loaded, print_out, step, with_scope
 from jit_amp._cli.triton import write_repository
-from jit_amp._explain.explain import weights_of
+from jit_amp._explain.graph import weights_of
 from jit_amp._explain.records import REDUCED
 from jit_amp._freeze.freeze import in_dtype
 from jit_amp._freeze.packed import emulates

@@ -23,7 +23,7 @@ from jit_amp._cli.inputs import check_call, inputs_of
 from jit_amp._cli.mistakes import Mistaken, is_file
 from jit_amp._cli.models import model_of
 from jit_amp._cli.running import DTYPES, on_device, print_out, step
-from jit_amp._explain.explain import place_of
+from jit_amp._explain.graph import place_of
 from jit_amp._explain.records import Place
 from jit_amp._runs.copies import fresh
 

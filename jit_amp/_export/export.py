@@ -33,8 +33,8 @@ from jit_amp._export.tracer import (
     has_size,
     signature_of,
 )
-from jit_amp._freeze.freeze import _misfit
 from jit_amp._runs import example_runs
+from jit_amp._runs.schema import misfit
 from jit_amp._script.script import _scripted
 
 
@@ -227,7 +227,7 @@ def _loaded(path: Path) -> Any:
 
 
 def _check_arguments(formals: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    wrong = _misfit(formals, args, kwargs)
+    wrong = misfit(formals, args, kwargs)
     if not wrong:
         values = [*args, *(kwargs.get(f.name, f.default_value) for f in formals[len(args) :])]
         wrong = next(

@@ -19,6 +19,7 @@ from jit_amp._base import process_state
 from jit_amp._freeze.packed import Packed
 from jit_amp._precision.precision import Precision
 from jit_amp._runs import example_runs
+from jit_amp._runs.schema import bound
 from jit_amp._script.script import _scripted, script
 
 _ExampleInputs = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
@@ -342,7 +343,7 @@ def _taken(
     for example in given:
         if example is None and example_kwarg_inputs is None:
             continue
-        examples.append(_arguments(scripted, example, example_kwarg_inputs or {}))
+        examples.append(bound(scripted, example, example_kwarg_inputs or {}))
     return scripted, examples
 
 
@@ -367,44 +368,3 @@ def _check_mode(function: str, module: torch.nn.Module) -> None:
         f"jit_amp.{function} takes a module in eval mode, and this {name} is in training mode"
         f"{also}: call .eval() on the {name} before freezing"
     )
-
-
-def _arguments(scripted: Any, example: Any, by_name: Mapping[str, Any]) -> tuple[Any, ...]:
-    """One example as all arguments of forward, defaults included."""
-    schema = scripted._c._get_method("forward").schema
-    formals = schema.arguments[1:]  # without self
-    if isinstance(example, Mapping):
-        positional, named = (), {**example, **by_name}
-    else:
-        several = isinstance(example, (tuple, list))
-        positional = tuple(example) if several else () if example is None else (example,)
-        named = dict(by_name)
-    wrong = _misfit(formals, positional, named)
-    if wrong:
-        takes = ", ".join(
-            f"{f.name}: {f.type.annotation_str}"
-            + (f" = {f.default_value}" if f.has_default_value() else "")
-            for f in formals
-        )
-        raise TypeError(f"{wrong}: forward takes ({takes})")
-    arguments = list(positional)
-    for formal in formals[len(positional) :]:
-        arguments.append(named.get(formal.name, formal.default_value))
-    return tuple(arguments)
-
-
-def _misfit(formals: Any, positional: tuple[Any, ...], named: Mapping[str, Any]) -> str:
-    """What is wrong with the number and the names of an example's arguments, if anything."""
-    names = [formal.name for formal in formals]
-    if len(positional) > len(names):
-        return f"an example of {len(positional)} arguments"
-    if unknown := [name for name in named if name not in names]:
-        return f"an example with an argument `{unknown[0]}`"
-    if twice := [name for name in names[: len(positional)] if name in named]:
-        return f"an example with `{twice[0]}` by position and by name"
-    missing = [
-        formal.name
-        for formal in formals[len(positional) :]
-        if formal.name not in named and not formal.has_default_value()
-    ]
-    return f"an example without `{missing[0]}`" if missing else ""

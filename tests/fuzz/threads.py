@@ -231,6 +231,7 @@ def run(seconds: float, threads: int, seed: int, minutes: float = 1.0) -> int:
             except BaseException:
                 with lock:
                     wrong.append(f"{name}:\n{traceback.format_exc()}")
+                    print(wrong[-1], flush=True)
             with lock:
                 done[name] += 1
 

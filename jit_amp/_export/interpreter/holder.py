@@ -16,7 +16,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
 
 from jit_amp import _C
-from jit_amp._explain.explain import place_of
+from jit_amp._explain.graph import place_of
 
 
 def _members(kind: Any, of: Any) -> list[tuple[str, Any]]:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import jit_amp
-from jit_amp._tune import tune
+from jit_amp._tune import metrics
 
 from ..support import assert_same
 from . import planted
@@ -65,7 +65,7 @@ def test_interrupted_and_resumed(model: nn.Module, tmp_path: Path, after: int) -
         counts[0] += 1
         if counts[0] == last[0]:
             raise KeyboardInterrupt
-        return tune.relative_error(outputs, reference)
+        return metrics.relative_error(outputs, reference)
 
     def evaluations(**given: Any) -> tuple[jit_amp.Precision, int]:
         counts[0] = 0
@@ -344,7 +344,7 @@ def test_json_of_something_else(model: nn.Module) -> None:
     ],
 )
 def test_the_relative_error(outputs: Any, reference: Any, expected: float) -> None:
-    assert tune.relative_error(outputs, reference) == expected
+    assert metrics.relative_error(outputs, reference) == expected
 
 
 class Moving(nn.Module):
@@ -793,7 +793,7 @@ def test_what_is_measured_is_what_all_ways_do(units: str) -> None:
     assert found.units
     with torch.no_grad():
         reference, expected = net(x), found.apply(net)(x)
-        assert tune.relative_error(expected, reference) == pytest.approx(found.error, abs=1e-7)
+        assert metrics.relative_error(expected, reference) == pytest.approx(found.error, abs=1e-7)
         scripted = jit_amp.script(net, precision=found)
         for _ in range(3):
             assert_same(scripted(x), expected, "scripted")

@@ -17,7 +17,7 @@ from torch import Tensor
 
 import jit_amp
 from jit_amp.__main__ import main
-from jit_amp._tune.tune import relative_error as tune_error
+from jit_amp._tune.metrics import relative_error as tune_error
 
 from ..deploy.test_explain import browser_at, find, requests_of
 from .test_apply import precision

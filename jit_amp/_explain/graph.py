@@ -1,0 +1,105 @@
+"""What a graph tells a report: lines of its nodes, casts that jit_amp makes, weights."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.jit import ScriptFunction, ScriptModule
+
+from jit_amp import _C
+from jit_amp._explain.records import Lowered, Place, Weight
+
+
+def lowered_casts(scripted: Any, method: str) -> Iterator[Lowered]:
+    """The casts of the lowered graph, and those that a frozen module decides about when it runs."""
+    ambient = torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the report has them
+        if isinstance(scripted, ScriptFunction):
+            graph = _C.lowered_graph(scripted, *ambient)
+        else:
+            graph = _C.lowered_method_graph(scripted._c, method, *ambient)
+
+    def walk(block: Any, in_loop: bool) -> Iterator[Lowered]:
+        for node in block.nodes():
+            at_run_time = _decides_about_cast(node)
+            if node.kind() == "jit_amp::cast" or at_run_time:
+                users = tuple(dict.fromkeys(_places_of_users(node, _users_place_of)))
+                if users:
+                    yield Lowered(users, in_loop, at_run_time)
+            if not at_run_time:
+                for inner in node.blocks():
+                    yield from walk(inner, in_loop or node.kind() == "prim::Loop")
+
+    yield from walk(graph, False)
+
+
+OURS = "<jit_amp "
+"""In place of a file, before the name of what jit_amp wrote into a graph: csrc/core/graphs.cpp."""
+
+
+def _decides_about_cast(node: Any) -> bool:
+    """Whether the node is a cast that a frozen module decides about when it runs."""
+    made_in = line_of(node.sourceRange()) if node.kind() == "prim::If" else None
+    return made_in is not None and made_in.file.startswith(OURS + "cast") and node.hasUses()
+
+
+def place_of(node: Any) -> Place | None:
+    """The line of a graph's node; None for what nobody wrote, and for what is in no file."""
+    place = line_of(node.sourceRange())
+    is_shown = place and place.file != "<string>" and not place.file.startswith(OURS)
+    return place if is_shown else None
+
+
+def _users_place_of(node: Any) -> Place | None:
+    """The same, of the innermost call that stands in no file of PyTorch's, if there is one."""
+    place = place_of(node)
+    line = _C.users_line(node) if place else None
+    return Place(*line) if line else place
+
+
+def _places_of_users(
+    node: Any, place_of: Callable[[Any], Place | None] = place_of
+) -> Iterator[Place]:
+    """The lines of what uses a node's results, through what has no line of its own."""
+    for use in (use for output in node.outputs() for use in output.uses()):
+        if place := place_of(use.user):
+            yield place
+        elif use.user.kind() != "prim::Return":
+            yield from _places_of_users(use.user, place_of)
+
+
+def weights_of(scripted: Any, method: str) -> Iterator[Weight]:
+    if not isinstance(scripted, ScriptModule) or hasattr(scripted, "training"):
+        return  # not frozen: its weights are its parameters
+    for node in scripted._c._get_method(method).graph.findAllNodes("prim::Constant"):
+        if node.hasAttribute("value") and node.kindOf("value") == "t":
+            value = node.t("value")
+            if not value.numel():  # of a check: csrc/passes/freeze/guard_autocast.h
+                continue
+            users = tuple(dict.fromkeys(_places_of_users(node)))
+            yield Weight(dtype_name(value.dtype), tuple(value.shape), value.nbytes, users)
+    for child in scripted.children():
+        packed: Any = child
+        if hasattr(packed, "native_bfloat16"):  # jit_amp/_freeze/packed.py
+            for i in range(len(packed.plans)):
+                value = packed.dense(i)
+                if value.numel() < 32768:  # a constant too: csrc/passes/server/pack_weights.h
+                    continue
+                yield Weight(dtype_name(value.dtype), tuple(value.shape), value.nbytes, ())
+
+
+def line_of(error: str) -> Place | None:
+    for line in error.splitlines():
+        parts = line.strip().split('"')
+        if line.strip().startswith("File ") and len(parts) == 3 and "line " in parts[2]:
+            number = parts[2].partition("line ")[2].split(",")[0].strip()
+            return Place(parts[1], int(number), 0)
+    return None
+
+
+def dtype_name(dtype: Any) -> str:
+    return "several" if dtype is None else str(dtype).removeprefix("torch.")
