@@ -13,6 +13,7 @@ from torch import nn
 
 from jit_amp import _C
 from jit_amp._base import source_files
+from jit_amp._base.syntax_trees import parsed
 
 # What no error shows where there is a line of somebody else's.
 _C.set_package_folders([source_files.PYTORCH, source_files.PACKAGE])
@@ -29,7 +30,7 @@ def of_leaving_a_with(obj: Any) -> str:
     module's methods and those of its parts; empty where there is none."""
     for file, first, lines in _sources(obj):
         try:
-            tree = ast.parse(textwrap.dedent("".join(lines)))
+            tree = parsed(textwrap.dedent("".join(lines)))
         except SyntaxError:
             continue
         scopes = [node for node in ast.walk(tree) if isinstance(node, ast.With)]

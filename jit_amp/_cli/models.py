@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from jit_amp._base import arguments as arguments
+from jit_amp._base.syntax_trees import parsed
 from jit_amp._cli.mistakes import Mistaken, is_file, said
 
 MODEL_HELP = "a TorchScript file, or package.module:name, such as net:Net of net.py"
@@ -60,7 +61,7 @@ def _of_python_file(name: str, path: Path, attribute: str) -> str:
         return f"{name!r}: there is no file {str(path)!r}"
     if not attribute:
         try:
-            body = ast.parse(path.read_text(encoding="utf-8")).body
+            body = parsed(path.read_text(encoding="utf-8")).body
         except (SyntaxError, ValueError) as error:
             return f"{name}: {said(error)}"
         kinds = (ast.ClassDef, ast.FunctionDef)

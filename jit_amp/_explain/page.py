@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from jit_amp._base import html, source_files
 from jit_amp._base.html import Line, highlighted, parts_of
+from jit_amp._base.syntax_trees import parsed
 from jit_amp._explain import text
 from jit_amp._explain.records import Place, Records, Row, Weight
 
@@ -366,7 +367,7 @@ class _Sources:
 
 def _scopes_in(source: str) -> Iterator[tuple[int, int]]:
     try:
-        tree = ast.parse(source)
+        tree = parsed(source)
     except (SyntaxError, ValueError):
         return
     for node in ast.walk(tree):

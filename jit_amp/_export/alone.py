@@ -22,7 +22,7 @@ import torch
 from torch.fx import _symbolic_trace
 
 from jit_amp._base import replacing
-from jit_amp._script import trace
+from jit_amp._script import recording
 
 _this_thread = threading.local()
 
@@ -31,7 +31,7 @@ _this_thread = threading.local()
 def alone() -> Iterator[None]:
     """For what torch.export traces inside."""
     with (
-        trace._tracing,
+        recording.tracing,
         _PATCHES,
         replacing.values(vars(_this_thread), ident=threading.get_ident()),
     ):

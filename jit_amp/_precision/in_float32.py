@@ -29,6 +29,7 @@ from torch.overrides import (
 )
 
 from jit_amp._base import module_methods, replacing, source_files
+from jit_amp._base.syntax_trees import parsed
 from jit_amp._base.trees import attributes, is_data
 
 REDUCED = (torch.bfloat16, torch.float16)
@@ -301,7 +302,7 @@ def first_line(node: ast.FunctionDef) -> int:
 
 @functools.lru_cache(maxsize=64)
 def _parsed(source: str) -> ast.AST:
-    return ast.parse(source)
+    return parsed(source)
 
 
 def functions(source: str) -> Iterator[tuple[str, ast.FunctionDef]]:

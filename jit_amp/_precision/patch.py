@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from torch import nn
 
+from jit_amp._base.syntax_trees import parsed
 from jit_amp._precision import in_float32, reads
 from jit_amp._precision.records import Found, Line, shown
 
@@ -53,7 +54,7 @@ def of(precision: Found, model: nn.Module) -> str:
             _decorate(file, names, lines, known)
     for path, lines in changed.items():
         try:
-            ast.parse("".join(lines))
+            parsed("".join(lines))
         except SyntaxError as error:
             raise ValueError(
                 f"to_code: {path}:{error.lineno} cannot be changed: give the parts that stay in"
@@ -141,7 +142,7 @@ def _written(model: str, path: str, root: nn.Module) -> str:
 
 
 def _function_at(lines: Iterable[str], first: int) -> ast.FunctionDef:
-    for node in ast.walk(ast.parse("".join(lines))):
+    for node in ast.walk(parsed("".join(lines))):
         if (
             isinstance(node, ast.FunctionDef)
             and in_float32.first_line(node) <= first <= node.lineno
@@ -201,7 +202,7 @@ def _casts_in_function(
 def _wrap(
     device_type: str, file: str, numbers: list[int], lines: list[str], known: list[Line]
 ) -> None:
-    tree = ast.parse("".join(lines))
+    tree = parsed("".join(lines))
     statements: dict[ast.stmt, int] = {}
     for number in numbers:
         statement = reads.statement_at(tree, number)
@@ -293,7 +294,7 @@ def _cast(ends: set[tuple[int, int]], lines: list[str]) -> None:
 
 def _import(lines: list[str], module: str, before: int) -> None:
     """Puts an import below the others that stand before a line, where there is none."""
-    tree = ast.parse("".join(lines))
+    tree = parsed("".join(lines))
     imports = [
         node
         for node in tree.body

@@ -18,6 +18,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from jit_amp._base.syntax_trees import parsed
 from jit_amp._precision import in_float32
 
 # What is asked of a tensor without computing with it.
@@ -35,7 +36,7 @@ class Read:
 
 @functools.cache
 def _tree(path: str) -> ast.AST:
-    return ast.parse("".join(linecache.getlines(path)))
+    return parsed("".join(linecache.getlines(path)))
 
 
 @functools.cache

@@ -8,12 +8,8 @@ that name something with state. A Copier's ``warnings`` say what is not copied, 
 
 from __future__ import annotations
 
-import collections
-import contextlib
 import copy
-import dis
 import functools
-import random
 import sys
 import types
 from collections.abc import Iterator
@@ -26,32 +22,18 @@ from torch.utils.data import DataLoader, Dataset
 
 from jit_amp import _C
 from jit_amp._base import source_files
+from jit_amp._runs.held import (
+    ITSELF,
+    WITH_STATE,
+    inside,
+    is_of_the_process,
+    is_users_file,
+    methods_of,
+    names_of,
+    parts_of,
+)
 from jit_amp._script.script import _wrap
-from jit_amp._source.reaching import codes, is_full
-
-_Schedulers = (torch.optim.lr_scheduler.LRScheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
-_WITH_STATE = (
-    nn.Module,
-    torch.optim.Optimizer,
-    *_Schedulers,
-    torch.amp.GradScaler,
-    Tensor,
-    torch.Generator,
-    random.Random,
-)
-_FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
-_CONTAINERS = (list, tuple, set, frozenset, collections.deque)
-_PLAIN = (type(None), bool, int, float, complex, str, bytes)
-_ITSELF = (
-    *_PLAIN,
-    type,
-    types.ModuleType,
-    types.BuiltinFunctionType,
-    types.CodeType,
-    Dataset,
-    DataLoader,
-)
-"""What is not copied: it does not change, or is only read."""
+from jit_amp._source.reaching import is_full
 
 
 def fresh(value: Any) -> Any:
@@ -111,7 +93,7 @@ class Copier:
         except Exception as error:  # of any class
             text = next(iter(str(error).splitlines()), "")
             self.warnings.append(f"{name} ran itself, and no copy ({type(error).__name__}: {text})")
-            for each in _inside(value):
+            for each in inside(value):
                 self._note(each, each)
                 self.shared += [each] if isinstance(each, Tensor) else []
             return value
@@ -127,7 +109,7 @@ class Copier:
             arguments = [self._of(each) for each in value.args]
             named = {name: self._of(each) for name, each in value.keywords.items()}
             return functools.partial(self._of(value.func), *arguments, **named)
-        if isinstance(value, _ITSELF):
+        if isinstance(value, ITSELF):
             return value
         self._see(value)
         return copy.deepcopy(value, self.memo)
@@ -158,11 +140,11 @@ class Copier:
                 yield each
             if not isinstance(each, (ScriptModule, types.FunctionType)):
                 in_module |= isinstance(each, nn.Module)
-                ahead += [(part, in_module) for part in _parts(each)]
+                ahead += [(part, in_module) for part in parts_of(each)]
 
     def _made(self, value: Any, in_module: bool) -> Any:
         """The copy of what deepcopy is not to copy; None of others."""
-        if isinstance(value, (Dataset, DataLoader)) or _is_processs(value):
+        if isinstance(value, (Dataset, DataLoader)) or is_of_the_process(value):
             return value
         if isinstance(value, ScriptModule):  # not all of which deepcopy can copy
             return _wrap(_C.copied_module(value._c), value)
@@ -186,15 +168,17 @@ class Copier:
             return
         self._classes.add(cls)
         kinds = tuple(each for each in _kinds() if each is not Tensor)
-        for method in _methods_of(cls):
-            for _, name, value in _names_of(method) if id(method) not in self.memo else ():
-                held = list(_inside(value)) if self._has_state(value) else []
+        for method in methods_of(cls):
+            for _, name, value in names_of(method) if id(method) not in self.memo else ():
+                held = list(inside(value)) if self._has_state(value) else []
                 self.shared += [each for each in held if isinstance(each, Tensor)]
                 text = (
                     f"`{name}`, which {method.__qualname__} names, ran itself, and no copy: give it"
                     " as an argument or an attribute"
                 )
-                moves = any(isinstance(each, kinds) and not _is_processs(each) for each in held)
+                moves = any(
+                    isinstance(each, kinds) and not is_of_the_process(each) for each in held
+                )
                 if moves and text not in self.warnings:  # of a class that others inherit from
                     self.warnings.append(text)
 
@@ -240,12 +224,12 @@ class Copier:
         for name, each in vars(function).items():
             vars(made)[name] = self._named(name, each)
         if made.__globals__ is not function.__globals__:
-            for file, name, each in _names_of(function):
+            for file, name, each in names_of(function):
                 if file is not None:  # and no cell, of those above
                     vars(self._file(file))[name] = self._named(name, each)
 
     def _held_by_file(self, function: types.FunctionType) -> Iterator[bool]:
-        return (file is not None and self._has_state(v) for file, _, v in _names_of(function))
+        return (file is not None and self._has_state(v) for file, _, v in names_of(function))
 
     def _file(self, names: dict[str, Any]) -> types.ModuleType:
         """What stands for a Python module, by its names: _fill puts copies into it."""
@@ -256,7 +240,7 @@ class Copier:
 
     def _named(self, name: str, value: Any) -> Any:
         """The copy of what a function names; itself where that has no state."""
-        if _is_file(value):
+        if is_users_file(value):
             return self._file(vars(value))
         if not self._has_state(value):
             return value
@@ -270,14 +254,14 @@ class Copier:
             each = ahead.pop()
             if id(each) in seen or id(each) in self._stateless:
                 continue
-            if isinstance(each, kinds) and not _is_processs(each):
+            if isinstance(each, kinds) and not is_of_the_process(each):
                 return True
             seen[id(each)] = each
-            ahead += _parts(each)
+            ahead += parts_of(each)
             if type(each) not in classes:
                 classes.add(type(each))
-                methods = _methods_of(type(each))
-                ahead += [named for method in methods for _, _, named in _names_of(method)]
+                methods = methods_of(type(each))
+                ahead += [named for method in methods for _, _, named in names_of(method)]
         self._stateless |= seen
         return False
 
@@ -312,121 +296,5 @@ def _kinds() -> tuple[type, ...]:
     """What has state."""
     numpy: Any = sys.modules.get("numpy")
     if not numpy:
-        return _WITH_STATE
-    return (*_WITH_STATE, numpy.ndarray, numpy.random.Generator, numpy.random.RandomState)
-
-
-def _is_processs(value: Any) -> bool:
-    """Whether a generator of random numbers is the process's own: see _kept.py."""
-    if isinstance(value, torch.Generator):
-        own = torch.default_generator, *torch.cuda.default_generators
-        return any(value is each for each in own)
-    if isinstance(value, random.Random):
-        return value is getattr(random, "_inst", None)
-    mtrand: Any = sys.modules.get("numpy.random.mtrand")
-    return mtrand is not None and value is mtrand._rand
-
-
-def _inside(value: Any) -> Iterator[Any]:
-    """All that a value holds, itself too, each once."""
-    seen: dict[int, Any] = {}
-    ahead = [value]
-    while ahead:
-        each = ahead.pop()
-        if id(each) not in seen:
-            seen[id(each)] = each
-            yield each
-            ahead += _parts(each)
-
-
-def _parts(value: Any) -> list[Any]:
-    """What an object holds or names itself, without what is plain."""
-    if isinstance(value, _ITSELF):
-        return []
-    found: list[Any] = []
-    if isinstance(value, types.FunctionType):
-        defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
-        found = [*defaults, *(each for _, _, each in _names_of(value))]
-    elif isinstance(value, types.MethodType):
-        found = [value.__func__, value.__self__]
-    elif isinstance(value, functools.partial):
-        found = [value.func, *value.args, *value.keywords.values()]
-    elif isinstance(value, dict):
-        found = [*dict.keys(value), *dict.values(value)]
-    elif isinstance(value, _CONTAINERS):
-        kind: Any = next(each for each in _CONTAINERS if isinstance(value, each))
-        found = list(kind.__iter__(value))  # a class of its own may forbid, or do more
-    with contextlib.suppress(Exception):  # of classes that answer for others
-        found += vars(value).values()
-    for each in type(value).__mro__:
-        for name in _slots(each):
-            with contextlib.suppress(Exception):
-                found.append(getattr(value, name))
-    return [each for each in found if type(each) not in _PLAIN]
-
-
-@functools.lru_cache(4096)
-def _slots(cls: type) -> tuple[str, ...]:
-    slots = vars(cls).get("__slots__", ())
-    names = (slots,) if isinstance(slots, str) else tuple(slots)
-    return tuple(name for name in names if not name.startswith("__"))
-
-
-def _names_of(
-    function: types.FunctionType,
-) -> Iterator[tuple[dict[str, Any] | None, str, Any]]:
-    """What a function names: around it (None), in its file and in others that it names, with the
-    names of that file. A library's own objects, besides modules and their like, are its own."""
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    around = {name: cell.cell_contents for name, cell in cells if is_full(cell)}
-    is_own = not source_files.is_installed(function.__code__.co_filename)
-    own_codes = [] if _is_torchs(function) else list(codes(function.__code__))
-    of_its_file = {name for code in own_codes for name in _of_its_file(code)}
-    named = {name: None for code in own_codes for name in code.co_names}  # in their order
-    ahead: list[dict[str, Any]] = [function.__globals__]
-    for name, each in around.items():
-        yield None, name, each
-        ahead += [vars(each)] if _is_file(each) else []
-    seen: set[int] = set()
-    while ahead:
-        names = ahead.pop()
-        if id(names) in seen:
-            continue
-        seen.add(id(names))
-        for name in named:
-            if names is function.__globals__ and name not in of_its_file:
-                continue
-            each = names.get(name)
-            if _is_file(each):
-                ahead.append(vars(each))
-            if name in names and (is_own or isinstance(each, (*_WITH_STATE, *_FUNCTIONS))):
-                yield names, name, each
-
-
-def _is_torchs(function: types.FunctionType) -> bool:
-    return (function.__module__ or "").partition(".")[0] == "torch"
-
-
-def _is_file(value: Any) -> bool:
-    """Whether it is a Python module of the user's."""
-    if not isinstance(value, types.ModuleType):
-        return False
-    file = getattr(value, "__file__", None)
-    return file is not None and not source_files.is_installed(file)
-
-
-def _methods_of(cls: type) -> Iterator[types.FunctionType]:
-    """The methods of the user's classes."""
-    for each in (each for base in cls.__mro__ for each in vars(base).values()):
-        method = getattr(each, "fget", None) or getattr(each, "__func__", None) or each
-        if isinstance(method, types.FunctionType) and not source_files.is_installed(
-            method.__code__.co_filename
-        ):
-            yield method
-
-
-def _of_its_file(code: types.CodeType) -> Iterator[str]:
-    """What the code names of its own file: no attributes."""
-    for each in dis.get_instructions(code):
-        if each.opname.endswith(("_GLOBAL", "_NAME")):
-            yield str(each.argval)
+        return WITH_STATE
+    return (*WITH_STATE, numpy.ndarray, numpy.random.Generator, numpy.random.RandomState)

@@ -1,7 +1,11 @@
-"""What runs in place of PyTorch's compiler's functions in a thread that compiles for jit_amp."""
+"""What runs in place of PyTorch's compiler's functions in a thread that compiles for jit_amp.
+
+In one piece: one table at the end has a row for each function that stands in another's place.
+"""
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import copy
 import inspect
@@ -15,6 +19,7 @@ from torch.jit import ScriptFunction, ScriptModule, _recursive, _script, _state,
 
 from jit_amp import _C
 from jit_amp._base import replacing
+from jit_amp._base.syntax_trees import beside_threads
 from jit_amp._script.compilation import (
     STORES_REPLACED,
     Compilation,
@@ -364,7 +369,12 @@ def _compile_class_of_none(
     return made
 
 
+def _parse(_: Compilation, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return beside_threads(lambda: original(*args, **kwargs))
+
+
 _HOOKS: list[tuple[Any, str, Callable[..., Any]]] = [
+    (ast, "parse", _parse),
     (_script, "_script_impl", _script_impl),
     (_script, "_compile_and_register_class", _compile_class),
     (_recursive, "_compile_and_register_class", _compile_class),

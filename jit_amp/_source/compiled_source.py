@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any, TypeGuard
 
 from jit_amp import _C
+from jit_amp._base.syntax_trees import parsed
 
 # File, number of the first line, text.
 Text = tuple[str, int, str]
@@ -24,7 +25,7 @@ _IS_SCRIPTING = ("torch.jit.is_scripting()", "jit.is_scripting()", "is_scripting
 @functools.lru_cache(maxsize=4096)
 def tree_of(text: Text) -> ast.AST:
     try:
-        return ast.parse(textwrap.dedent(text[2]))
+        return parsed(textwrap.dedent(text[2]))
     except SyntaxError:  # of a trace it is the stack
         return ast.Module([], [])
 

@@ -1,4 +1,7 @@
-"""What entering the expression of a `with` item means: the scopes that `with_items` writes."""
+"""What entering the expression of a `with` item means: the scopes that `with_items` writes.
+
+In one piece: each kind of context manager is one method, and they call one another.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ import torch
 from torch import nn
 
 from jit_amp._source import evaluation, syntax
-from jit_amp._source.evaluation import Failed
+from jit_amp._source.failed import Failed
 from jit_amp._source.names import PLAIN, Kind, Names, tree_of
 from jit_amp._source.reaching import reaches_autocast
 

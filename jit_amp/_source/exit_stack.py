@@ -7,7 +7,7 @@ import contextlib
 import copy
 
 from jit_amp._source import syntax
-from jit_amp._source.evaluation import Failed
+from jit_amp._source.failed import Failed
 from jit_amp._source.known_branches import KnownBranches
 from jit_amp._source.names import Kind
 

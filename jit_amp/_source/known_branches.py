@@ -7,7 +7,7 @@ from typing import Any
 
 from jit_amp._source import syntax
 from jit_amp._source.contexts import Contexts
-from jit_amp._source.evaluation import Failed
+from jit_amp._source.failed import Failed
 from jit_amp._source.names import Kind
 from jit_amp._source.simplified import Simplified
 

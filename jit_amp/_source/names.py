@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from jit_amp._base.syntax_trees import parsed
 from jit_amp._source import evaluation, syntax
 from jit_amp._source.evaluation import names_of
 
@@ -241,7 +242,7 @@ def is_live(function: Any, owner: nn.Module) -> bool:
 
 def tree_of(function: Any) -> ast.Module | None:
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        tree = parsed(textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError, SyntaxError):
         return None
     return tree if tree.body and isinstance(tree.body[0], ast.FunctionDef) else None

@@ -3,6 +3,8 @@
 `contexts` asks it of what a `with` calls, and `_script.compiling` of what stands between a call and
 the function that TorchScript compiles. Nothing is run. A name stands for a global, an import, what
 a function closes over, or an attribute of an object that is known: of `self`, and of what it holds.
+
+In one piece: a name, an attribute, a call and a class are looked up by one another.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import torch
 from torch import nn
 
 from jit_amp._base import source_files
+from jit_amp._base.syntax_trees import parsed
 from jit_amp._source.evaluation import names_of
 
 _MOST_ELEMENTS = 1000  # of a list or dictionary that are looked at
@@ -309,7 +312,7 @@ def enters_something_unknown(function: Any, owner: Any = None) -> bool:
         return False
     try:
         lines, _ = inspect.getsourcelines(code)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
+        tree = parsed(textwrap.dedent("".join(lines)))
     except (OSError, SyntaxError, TypeError):
         return any(each.opname in _ENTERING for each in dis.get_instructions(code))
     definition = next((n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)), None)

@@ -14,7 +14,8 @@ from typing import Any, TypeGuard
 import torch
 
 from jit_amp._source import scope_template
-from jit_amp._source.evaluation import Failed, Scope
+from jit_amp._source.evaluation import Scope
+from jit_amp._source.failed import Failed
 
 _cpu_autocast: Any = torch.cpu.amp.autocast  # type: ignore[attr-defined]
 AUTOCASTS: tuple[Any, ...] = (torch.autocast, torch.cuda.amp.autocast, _cpu_autocast)

@@ -12,6 +12,8 @@ csrc/analysis/scopes.h says whether it can be known (`names` has the kinds).
 
 In the order in which a function passes through them: `simplified`, `known_branches`,
 `exit_stack`, `contexts`, and the statements, here.
+
+In one piece: each kind of statement is rewritten by a method of one visitor.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ from torch import nn
 from jit_amp._base import source_files
 from jit_amp._source import syntax
 from jit_amp._source.contexts import Choose, Context, Enter
-from jit_amp._source.evaluation import Failed
 from jit_amp._source.exit_stack import ExitStacks
+from jit_amp._source.failed import Failed
 from jit_amp._source.names import Kind
 
 _REFUSED = re.compile(r"_jit_amp_(refused|scope)_\d+")

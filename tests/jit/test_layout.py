@@ -1,7 +1,9 @@
-"""The source tree: what may include what."""
+"""The source tree: what may include and import what."""
 
 from __future__ import annotations
 
+import ast
+import graphlib
 import re
 from pathlib import Path
 
@@ -112,3 +114,80 @@ def test_what_is_known_of_operators_stands_in_one_table() -> None:
         and lists.search((CSRC / file).read_text())
     ]  # fmt: skip
     assert not found
+
+
+PACKAGE = Path(__file__).parents[2] / "jit_amp"
+FLOORS = (
+    ("_C", "_version"),
+    ("_base",),
+    ("policy",),
+    ("_precision", "_source"),
+    ("_script",),
+    ("_runs",),
+    ("_freeze",),
+    ("_install",),
+    ("_explain", "_tune"),
+    ("_export",),
+    ("jit_amp",),
+    ("_cli",),
+    ("__main__",),
+)
+"""Rooms of the package in Python. Each may import itself and what stands before it, but not its
+neighbours on the same floor; ``jit_amp`` is the package, which has the public names."""
+PYTHON = sorted(p.relative_to(PACKAGE) for p in PACKAGE.rglob("*.py"))
+MOST_LINES = 400
+
+
+def module_of(file: Path) -> str:
+    parts = file.with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts) or "jit_amp"
+
+
+def imports(file: Path) -> set[str]:
+    """The modules of the package that a file imports, also inside of functions."""
+    modules = {module_of(each) for each in PYTHON} | {"_C"}
+    found = set()
+    for node in ast.walk(ast.parse((PACKAGE / file).read_text())):
+        if isinstance(node, ast.Import) and any(a.name == "jit_amp" for a in node.names):
+            found.add("jit_amp")
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "jit_amp":
+            package = (node.module or "").removeprefix("jit_amp").lstrip(".")
+            for name in node.names:
+                inside = f"{package}.{name.name}".lstrip(".")
+                found.add(inside if inside in modules else package)
+    return found - {module_of(file), ""}
+
+
+def floor(module: str) -> int:
+    room = module.partition(".")[0]
+    return next(i for i, rooms in enumerate(FLOORS) if room in rooms)
+
+
+def test_no_python_file_imports_a_room_above_its_own_or_beside_it() -> None:
+    wrong = [
+        f"{file} imports {other}"
+        for file in PYTHON
+        for other in imports(file)
+        if floor(other) > floor(module_of(file))
+        or (
+            floor(other) == floor(module_of(file))
+            and other.partition(".")[0] != module_of(file).partition(".")[0]
+        )
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_python_files_import_one_another_in_a_circle() -> None:
+    # A package is what its own files import for their side, and is left out.
+    files = [file for file in PYTHON if file.name != "__init__.py"]
+    graph = {module_of(file): imports(file) for file in files}
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+@pytest.mark.parametrize("file", PYTHON, ids=str)
+def test_a_python_file_says_what_it_is_for_and_is_short(file: Path) -> None:
+    """Or says why it is not."""
+    text = (PACKAGE / file).read_text()
+    said = ast.get_docstring(ast.parse(text)) or ""
+    assert said or not text
+    assert len(text.splitlines()) <= MOST_LINES or "In one piece: " in said

@@ -346,8 +346,8 @@ FAULTS = [
         "the tracer changes torch.autocast, and script_if_tracing compiles that",
         (
             Edit(
-                "jit_amp/_script/trace.py",
-                '    replacing.Hook(_original, "_check_trace", _checking, _state_of_trace),\n',
+                "jit_amp/_script/recording.py",
+                '    replacing.Hook(_original, "_check_trace", _checking, state_of_trace),\n',
                 '    replacing.Hook(_original, "_check_trace", _checking, _state_of_trace),\n'
                 '    _replacing.Hook(_autocast, "__enter__", lambda _, f, *a: f(*a), lambda: 1),\n',
             ),
@@ -452,7 +452,7 @@ FAULTS = [
         "a trace forgets that a scope has no cache",
         (
             Edit(
-                "jit_amp/_script/trace.py",
+                "jit_amp/_script/recording.py",
                 "(scope.device, scope.fast_dtype, enabled, cache_enabled),",
                 "(scope.device, scope.fast_dtype, enabled, None),",
             ),

@@ -5,17 +5,18 @@ What such a block reads from outside becomes its operands; its results are copie
 be operands, or one another; it may write to tensors outside, and change no list, dictionary or
 attribute there. What cannot be said so is refused at the line of the
 branch or the loop.
+
+In one piece: branches and loops hold one another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, NoReturn, Protocol
 
 import torch
-from torch import SymBool, SymFloat, Tensor
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch import SymBool, Tensor
 from torch.utils import _pytree as pytree
 
 from jit_amp import _C
@@ -25,6 +26,17 @@ from jit_amp._export.interpreter.decided import Decided, Own
 from jit_amp._export.interpreter.known_values import KnownValues
 from jit_amp._export.interpreter.one_sided import OneWay, is_of_ints, side_alone
 from jit_amp._export.interpreter.plain_operators import PLAIN
+from jit_amp._export.interpreter.sides import (
+    Closed,
+    Side,
+    Uneven,
+    agree,
+    as_number,
+    as_operand,
+    empty,
+    fill,
+    reason,
+)
 from jit_amp._export.interpreter.steps import Code, Step
 from jit_amp._export.interpreter.values import (
     UNINITIALIZED,
@@ -62,7 +74,11 @@ class Running(Protocol):
 
 
 _MOVED = object()
+
+
 _ENDED = -1  # a number that no value of a graph has: of False
+
+
 _CHANGES = frozenset(
     f"aten::{name}"
     for name in (
@@ -70,118 +86,12 @@ _CHANGES = frozenset(
         "remove", "update", "setdefault", "popitem", "add_",
     )
 ) | {"prim::SetAttr"}  # fmt: skip
+
+
 _OF_SIZES = frozenset(
     f"aten::{name}"
     for name in ("size", "numel", "dim", "len", "gt", "ge", "lt", "le", "eq", "ne", "__not__")
 )  # fmt: skip
-
-
-@dataclass
-class Closed:
-    """The values that blocks read from outside, by number and flattened."""
-
-    numbers: list[int]
-    leaves: list[Any]
-    spec: Any
-    written: set[int] = field(default_factory=set)
-    """Of the leaves, by what runs."""
-    wrote: set[int] = field(default_factory=set)
-    """All memory that the last run has written to."""
-
-    @property
-    def moved(self) -> list[int]:
-        """Each tensor once."""
-        first = {id(leaf): i for i, leaf in reversed(list(enumerate(self.leaves)))}
-        return [
-            i
-            for i, leaf in enumerate(self.leaves)
-            if (is_moved(leaf) or _is_unknown(leaf)) and first[id(leaf)] == i
-        ]
-
-    @property
-    def operands(self) -> tuple[Any, ...]:
-        """What ``torch.cond`` and ``while_loop`` are told of; the rest is fixed."""
-        return tuple(_as_operand(self.leaves[i]) for i in self.moved)
-
-
-def _is_unknown(leaf: Any) -> bool:
-    """Whether it is a number, besides an int, that only a run tells."""
-    return isinstance(leaf, (SymBool, SymFloat)) and bool(free_unbacked_symbols(leaf))
-
-
-def _as_operand(leaf: Any) -> Any:
-    """torch.cond takes tensors and ints."""
-    if not _is_unknown(leaf):
-        return leaf
-    if isinstance(leaf, SymFloat):
-        return torch.ops.aten.scalar_tensor.default(leaf, dtype=torch.float64)
-    choose: Any = torch.sym_ite  # has no types
-    as_int = choose(leaf, 1, 0)
-    return torch.ops.aten.scalar_tensor.default(as_int, dtype=torch.int64)
-
-
-def _as_number(leaf: Any, operand: Any) -> Any:
-    if not _is_unknown(leaf):
-        return operand
-    return operand.item() if isinstance(leaf, SymFloat) else operand.item() != 0
-
-
-@dataclass
-class Side:
-    """A side of a branch: what runs it, and what it has given when it ran last."""
-
-    run: Callable[..., tuple[Any, ...]]
-    values: list[Any] = field(default_factory=list)
-    decided: list[Any] = field(default_factory=list)
-    """The bools among them, as numbers where they are numbers."""
-    plain: list[Any] = field(default_factory=list)
-    """Flattened, without the tensors and sizes."""
-    spec: Any = None
-    parts: list[set[int]] = field(default_factory=list)
-    """Of each tensor, the operands that it may be in eager."""
-    among: list[set[int]] = field(default_factory=list)
-    """Of each tensor, the results before it that it may be in eager."""
-    fill: dict[int, Any] = field(default_factory=dict)
-    """What takes the place of a value that nobody reads."""
-
-
-class _Uneven(TypeError):
-    """The sides have to run again, as it is now known what each has to give."""
-
-
-def _fill(one: Side, other: Side) -> bool:
-    """Whether a side gives what nobody reads where the other gives something: it gives the like."""
-    changed = False
-    for side, like in ((one, other), (other, one)):
-        for i, (mine, its) in enumerate(zip(side.values, like.values, strict=False)):
-            if mine is UNINITIALIZED and its is not UNINITIALIZED:
-                side.fill[i], changed = its, True
-    return changed
-
-
-def _empty(like: Any) -> Any:
-    if not isinstance(like, Tensor):
-        return like
-    size, dtype = list(like.shape), like.dtype
-    return torch.ops.aten.zeros.default(size, dtype=dtype, device=like.device)
-
-
-def _agree(one: Side, other: Side) -> bool:
-    try:
-        return bool(one.spec == other.spec and one.plain == other.plain)
-    except Exception:  # of any class: by PyTorch, of numbers that tensors tell
-        return False
-
-
-def _reason(error: Exception) -> str:
-    said = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
-    if said[0].endswith(":"):
-        said[0] += f" {said[1]}" if len(said) > 1 else ""
-    if type(error).__name__ == "CondOpArgsMismatchError" and "number of outputs" in said[0]:
-        return "one side gives a tensor where the other gives None, or other lists of tensors"
-    if "requires grad" in said[0] and "in-place" in said[0]:
-        said[0] += " (inside torch.no_grad() it can be exported)"
-    return f"{type(error).__name__}: {said[0]}"
 
 
 class WholeBlocks:
@@ -354,7 +264,7 @@ class WholeBlocks:
     @staticmethod
     def _check(condition: Any, holds: bool, message: str) -> None:
         if isinstance(condition, SymBool) and not is_of_ints(condition):
-            condition = as_condition(_as_operand(condition))  # torch.export drops checks of floats
+            condition = as_condition(as_operand(condition))  # torch.export drops checks of floats
         if isinstance(condition, Tensor):
             holding = condition if holds else torch.ops.aten.logical_not.default(condition)
             torch.ops.aten._assert_async.msg(holding, message)
@@ -377,8 +287,8 @@ class WholeBlocks:
         except (_C.AutocastError, Raised, TooLong, MemoryError):
             raise
         except Exception as error:
-            self._interpreter.refuse(step, 501, [_reason(error)])
-        if not _agree(*sides):
+            self._interpreter.refuse(step, 501, [reason(error)])
+        if not agree(*sides):
             self._interpreter.refuse(
                 step, 501, ["its sides give other numbers, or lists of others"]
             )
@@ -406,8 +316,8 @@ class WholeBlocks:
         def run(side: Side, other: Side) -> Callable[..., tuple[Any, ...]]:
             def of(*given: Any) -> tuple[Any, ...]:
                 made = side.run(*given)
-                if _fill(side, other):
-                    raise _Uneven
+                if fill(side, other):
+                    raise Uneven
                 return made
 
             return of
@@ -425,7 +335,7 @@ class WholeBlocks:
                     raise
             else:
                 return made
-        raise _Uneven("one side gives what the other does not")
+        raise Uneven("one side gives what the other does not")
 
     def _side(self, number: int, block: Code, closed: Closed, truths: list[int]) -> Side:
         parted = self._interpreter.parted
@@ -437,7 +347,7 @@ class WholeBlocks:
                 error.__dict__["side"] = number  # of the outermost branch
                 raise
             values = [
-                pytree.tree_map(_empty, side.fill[i])
+                pytree.tree_map(empty, side.fill[i])
                 if value is UNINITIALIZED and i in side.fill
                 else value
                 for i, value in enumerate(values)
@@ -495,7 +405,7 @@ class WholeBlocks:
         """Runs the block on what stands for the closed values that are moved. It may write to
         tensors outside, and change no list, dictionary or attribute there."""
         stands_for = {
-            id(closed.leaves[i]): _as_number(closed.leaves[i], operand)
+            id(closed.leaves[i]): as_number(closed.leaves[i], operand)
             for i, operand in zip(closed.moved, operands, strict=True)
         }
         own = [stands_for.get(id(leaf), leaf) for leaf in closed.leaves]

@@ -2,6 +2,8 @@
 lists and dictionaries that a program changes, for questions that a tensor answers at once.
 
 What stands in neither table is PyTorch's own operator.
+
+In one piece: tables, a row for each operator.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """What jit_amp puts in place of PyTorch's for a while: gone afterwards, whatever came between."""
 
+import ast
 import contextlib
 import functools
 import inspect
@@ -42,10 +43,10 @@ X = torch.rand(2, 4)
 
 
 def held_by_pytorch() -> dict[tuple[str, str], Any]:
-    """The functions and objects in PyTorch's modules, in `warnings`, and of some classes."""
+    """The functions and objects in PyTorch's modules, `warnings` and `ast`, and of some classes."""
     modules = [m for name, m in sys.modules.items() if name.partition(".")[0] == "torch"]
     owners = [
-        (m.__name__, vars(m)) for m in [*modules, warnings] if isinstance(m, types.ModuleType)
+        (m.__name__, vars(m)) for m in [*modules, warnings, ast] if isinstance(m, types.ModuleType)
     ]
     classes = (torch.autocast, torch.jit.ScriptFunction, nn.Module)
     owners += [(each.__qualname__, dict(vars(each))) for each in classes]

@@ -1,0 +1,55 @@
+"""Source is read again where CPython has mixed up the trees of two threads."""
+
+import ast
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import jit_amp
+from jit_amp._base.syntax_trees import parsed
+
+from ..support import assert_same
+
+MIXED_UP = "AST constructor recursion depth mismatch (before=123, after=22)"
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.linear(x)
+
+
+def test_a_program_is_compiled_though_trees_are_mixed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    original, calls = ast.parse, []
+
+    def every_second_fails(*args: Any, **kwargs: Any) -> Any:
+        calls.append(args)
+        if len(calls) % 2:
+            raise SystemError(MIXED_UP)
+        return original(*args, **kwargs)
+
+    net, x = Net(), torch.rand(2, 4)
+    with monkeypatch.context() as patched:
+        patched.setattr(ast, "parse", every_second_fails)
+        made = jit_amp.script(net)
+    assert len(calls) > 2
+    for _ in range(3):
+        assert_same(made(x), net(x), "script")
+
+
+def test_other_errors_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SyntaxError):
+        parsed("1 +")
+
+    def fails(_: str) -> Any:
+        raise SystemError("another")
+
+    with monkeypatch.context() as patched, pytest.raises(SystemError, match="another"):
+        patched.setattr(ast, "parse", fails)
+        parsed("1")
