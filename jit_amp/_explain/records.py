@@ -5,14 +5,10 @@ from __future__ import annotations
 import linecache
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 
 from jit_amp._base import source_files
-
-if TYPE_CHECKING:
-    pass
 
 REDUCED = ("bfloat16", "float16")
 IO_DTYPE = {f"<jit_amp io_dtype of {what}>": what for what in ("inputs", "results")}

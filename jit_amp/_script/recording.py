@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import linecache
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -175,3 +176,7 @@ def _in_child() -> None:
     global tracing
     if state_of_trace() is None:
         tracing = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
