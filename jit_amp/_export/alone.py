@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -29,13 +30,27 @@ _this_thread = threading.local()
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """For what torch.export traces inside."""
+    """For what torch.export traces inside, but not with TorchDynamo (``strict=True``), which knows
+    functions of PyTorch's by what they are."""
+    _let_dynamo_know_pytorchs_functions()
     with (
         recording.tracing,
         _PATCHES,
         replacing.values(vars(_this_thread), ident=threading.get_ident()),
     ):
         yield
+
+
+@functools.cache
+def _let_dynamo_know_pytorchs_functions() -> None:
+    """TorchDynamo looks them up by their names, once in a process: the originals must be there."""
+    for module, table in (
+        ("torch._dynamo.trace_rules", "get_torch_obj_rule_map"),
+        ("torch._dynamo.variables.torch", "tracing_state_functions"),
+    ):
+        make = getattr(importlib.import_module(module), table, None)
+        if make is not None:  # of this release
+            make()
 
 
 def _exporting_thread() -> int | None:

@@ -92,36 +92,37 @@ def export(
     named = dict(kwargs or {})
     program = _program_of(model)
     scripted = program if isinstance(program, ScriptModule) else None
-    with alone(), process_state.no_autocast(), process_state.random_state():
-        if scripted is not None:
-            if not scripted._c._has_method("forward"):
-                raise TypeError(
-                    f"jit_amp.export: {arguments.shown(model)} has no `forward` in TorchScript, as "
-                    "nn.LSTM and nn.GRU have one for each kind of input: export a module that "
-                    "calls it"
-                )
-            schema = scripted._c._get_method("forward").schema
-            graph = _C.interpretable_graph(scripted._c, "forward")
-        else:
-            schema = program.schema
-            graph = _C.interpretable_graph(program)
-        formals = schema.arguments[1:] if scripted is not None else schema.arguments
-        _check_arguments(formals, args, named)
-        args, named = _each_once((args, named))
-        kept = set(model.state_dict()) if isinstance(model, nn.Module) else None
-
-        example = *args, *(named.get(f.name, f.default_value) for f in formals[len(args) :])
-        check = partial(example_runs.check, "export", program, [example])
-        trace = Tracer(graph, scripted, formals, kept, args, named, check)
-        with fx_traceback.preserve_node_meta(), process_state.modes():
-            if dynamic_shapes is None:
-                given = dict(zip(signature_of(formals).parameters, args, strict=False)) | named
-                traced, shapes = freest(trace, given)
+    with process_state.no_autocast(), process_state.random_state():
+        with alone():
+            if scripted is not None:
+                if not scripted._c._has_method("forward"):
+                    raise TypeError(
+                        f"jit_amp.export: {arguments.shown(model)} has no `forward` in TorchScript,"
+                        " as nn.LSTM and nn.GRU have one for each kind of input: export a module"
+                        " that calls it"
+                    )
+                schema = scripted._c._get_method("forward").schema
+                graph = _C.interpretable_graph(scripted._c, "forward")
             else:
-                traced, shapes = as_told(trace, dynamic_shapes), dynamic_shapes
-        exported = traced.program
-        for note in (*traced.notes, *_notes(traced)):
-            warnings.warn(f"jit_amp.export: {note}", stacklevel=3)  # past the decorator
+                schema = program.schema
+                graph = _C.interpretable_graph(program)
+            formals = schema.arguments[1:] if scripted is not None else schema.arguments
+            _check_arguments(formals, args, named)
+            args, named = _each_once((args, named))
+            kept = set(model.state_dict()) if isinstance(model, nn.Module) else None
+
+            example = *args, *(named.get(f.name, f.default_value) for f in formals[len(args) :])
+            check = partial(example_runs.check, "export", program, [example])
+            trace = Tracer(graph, scripted, formals, kept, args, named, check)
+            with fx_traceback.preserve_node_meta(), process_state.modes():
+                if dynamic_shapes is None:
+                    given = dict(zip(signature_of(formals).parameters, args, strict=False)) | named
+                    traced, shapes = freest(trace, given)
+                else:
+                    traced, shapes = as_told(trace, dynamic_shapes), dynamic_shapes
+            exported = traced.program
+            for note in (*traced.notes, *_notes(traced)):
+                warnings.warn(f"jit_amp.export: {note}", stacklevel=3)  # past the decorator
         if strict:
             is_oblivious = traced.is_oblivious and (
                 has_size(1, traced.example) or is_for_larger_alone(exported)

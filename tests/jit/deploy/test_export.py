@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import enum
 import io
+import os
 import subprocess
 import sys
 import warnings
@@ -710,6 +711,47 @@ def test_strict() -> None:
     program = jit_amp.export(model, first, strict=True)
     assert program.state_dict.keys() == model.state_dict().keys()
     assert_same(program.module()(*second), model(*second), "result")
+
+
+FIRST = """
+import torch
+import jit_amp
+
+net, x = torch.nn.Linear(2, 2), torch.rand(1, 2)
+
+
+class Asks(torch.nn.Module):
+    def forward(self, x):
+        return x + 1 if torch.compiler.is_compiling() else x
+
+
+def compiled():
+    torch.compile(Asks(), fullgraph=True, backend="eager")(x)
+
+
+def exported():
+    jit_amp.export(net, (x,), strict=STRICT)
+
+
+for step in ORDER:
+    step()
+"""
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("order", ["exported, compiled", "compiled, exported"])
+def test_torch_compile_before_and_after(order: str, strict: bool, tmp_path: Path) -> None:
+    """TorchDynamo knows functions of PyTorch's by what they are, and looks them up once."""
+    program = tmp_path / "program.py"
+    program.write_text(FIRST.replace("STRICT", str(strict)).replace("ORDER", order))
+    folder = str(Path(jit_amp.__file__).parents[1])
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", program],
+        env={**os.environ, "PYTHONPATH": folder},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
 
 
 def test_other_dtypes_than_the_examples_are_refused_at_the_call() -> None:
