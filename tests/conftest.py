@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pretend
 import pytest
+import slow
 import stand_ins
 
 pytest_plugins = ["sweep.table"]
@@ -131,6 +132,19 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 @pytest.fixture
 def layouts(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("--layouts"))
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.nodeid.startswith(tuple(slow.SLOW)):
+        item.add_marker("slow")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Of a pretended device only the files are read that name it."""
+    device = config.getoption("--pretend")
+    if device and collection_path.match("test_*.py"):
+        return device not in collection_path.read_text(encoding="utf-8") or None
+    return None
 
 
 @pytest.hookimpl(trylast=True)  # a part of those that -m and -k leave
