@@ -15,7 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+import jit_amp
+
+PACKAGE = Path(jit_amp.__file__).parent
 LIST = Path(__file__).with_suffix(".txt")
 
 
@@ -49,7 +51,7 @@ def _path(node: ast.AST, names: dict[str, str]) -> str:
 def used() -> set[str]:
     """The private names, each once and as far as it leads."""
     found: set[str] = set()
-    for file in sorted((ROOT / "jit_amp").rglob("*.py")):
+    for file in sorted(PACKAGE.rglob("*.py")):
         tree = ast.parse(file.read_text())
         names = _imported(tree)
         paths = set(names.values())

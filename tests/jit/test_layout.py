@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import jit_amp
+
 CSRC = Path(__file__).parents[2] / "csrc"
 LAYERS = ("old_glibc.cpp", "core", "analysis", "passes", "pipelines", "runtime", "bindings.cpp")
 """Each may include itself and those before it."""
@@ -116,7 +118,7 @@ def test_what_is_known_of_operators_stands_in_one_table() -> None:
     assert not found
 
 
-PACKAGE = Path(__file__).parents[2] / "jit_amp"
+PACKAGE = Path(jit_amp.__file__).parent
 FLOORS = (
     ("_C", "_version"),
     ("_base",),
