@@ -502,6 +502,7 @@ EXPORTED = [
         "self.of_exported_no_grad = nn.Linear(4, 4)",
         own_cache=True,
         refused_in_process=UNSEEN,
+        masks=("lite",),  # it has no `with`
     ),
     _exported(
         "own context",
