@@ -1,5 +1,6 @@
 // jit_amp's own operators. They exist in process only: in a graph that is to be frozen, legalize
-// replaces them by stock operators, or refuses; jit_amp/_export/interpreter/interpreter.py knows them, for export.
+// replaces them by stock operators, or refuses; jit_amp/_export/interpreter/dialect.py knows
+// them, for export.
 //
 //   jit_amp::cast(Tensor(a) x, ScalarType? cpu, ScalarType? cuda) -> Tensor(a)
 //       x in the dtype given for its device, if it is eligible (floating point, not float64); else

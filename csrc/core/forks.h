@@ -3,8 +3,8 @@
 // A child has the thread that forked and no other: a lock that another thread held at that moment
 // is never released there, and what that thread was changing stays half changed. So all that
 // outlives a call is guarded by a `Lock`, which every fork() takes and gives back in both
-// processes, or is done in a `Turn`, for which os.fork waits (jit_amp/_script/compiling.py). No std::mutex
-// stands elsewhere.
+// processes, or is done in a `Turn`, for which os.fork waits (jit_amp/_script/compiling.py). No
+// std::mutex stands elsewhere.
 #pragma once
 
 #include <mutex>

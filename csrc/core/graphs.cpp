@@ -28,7 +28,8 @@ CompilationUnit& unit(const std::string& source) {
 }
 
 // In place of a file, what we write into a graph has this. Files of frozen modules keep it, and
-// jit_amp/_explain/explain.py reads it: "<jit_amp cast>" is a cast that is decided about at run time.
+// jit_amp/_explain/graph.py reads it: "<jit_amp cast>" is a cast that is decided about at run
+// time.
 std::string file_of(const std::string& name) { return "<jit_amp " + name + ">"; }
 
 void set_source(Graph& graph, const std::string& source, const std::string& name) {

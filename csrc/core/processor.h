@@ -16,8 +16,8 @@ torch::jit::Value* is_supported(torch::jit::Graph& graph, c10::ScalarType dtype)
 
 // Whether the processor computes products in bfloat16 and PyTorch's kernel of attention does not:
 // it takes MKL's products, which on AMD's processors are float32's. A graph of stock operators
-// cannot ask that; pack_weights puts in what `jit_amp/_freeze/packed.py` has found out. Without it the
-// answer is no.
+// cannot ask that; pack_weights puts in what `jit_amp/_freeze/packed.py` has found out. Without it
+// the answer is no.
 torch::jit::Value* is_slow_kernel(torch::jit::Graph& graph);
 // Whether a node is that question.
 bool asks_of_kernel(const torch::jit::Node* node);

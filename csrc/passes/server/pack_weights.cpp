@@ -310,7 +310,8 @@ void use_packed(Module frozen, std::vector<Packable>& packable, const Module& pa
 
 void unpack(const Module& module) {
   for (const Module& each : module.modules()) {
-    if (each.hasattr("native_bfloat16") && each.find_method("unpack")) {  // jit_amp/_freeze/packed.py
+    if (each.hasattr("native_bfloat16") &&
+        each.find_method("unpack")) {  // jit_amp/_freeze/packed.py
       each.get_method("unpack")({});
     }
   }

@@ -8,10 +8,11 @@
 // for one processor is wrong for another.
 //
 // So the weights of the operators that fuse_pointwise and widen_products have made move from
-// constants of the graph to a submodule, `jit_amp/_freeze/packed.py`, which saves them plain. It asks the
-// processor when it is made or loaded, answers the graph's questions about it, and has each weight
-// in one form: packed, for the input's shape in the example, or widened, or plain. A convolution of
-// another shape, and what takes neither form, has its weight unpacked when it is called.
+// constants of the graph to a submodule, `jit_amp/_freeze/packed.py`, which saves them plain. It
+// asks the processor when it is made or loaded, answers the graph's questions about it, and has
+// each weight in one form: packed, for the input's shape in the example, or widened, or plain. A
+// convolution of another shape, and what takes neither form, has its weight unpacked when it is
+// called.
 #pragma once
 
 #include <torch/csrc/jit/api/module.h>

@@ -2,8 +2,8 @@
 //
 // A function that runs with autocast off, because a Precision says so, may be called with tensors
 // in bfloat16 and float16. These are cast to float32 before anything else is done, as
-// passes/source/cast_tensors.h does it. So does jit_amp/_precision/in_float32.py, `widened`, in eager, and there
-// in objects too.
+// passes/source/cast_tensors.h does it. So does jit_amp/_precision/in_float32.py, `widened`, in
+// eager, and there in objects too.
 //
 // Changes source graphs, before their calls are inlined or after.
 #pragma once

@@ -33,8 +33,8 @@ inline constexpr char kWidensResults[] = "float32 results";
 inline constexpr char kGradients[] = "gradients";
 
 // One scope: makes its object and enters it before a node; returns the object. `pattern` is the
-// graph of the scripted function `scope` of jit_amp/_source/scope_template.py, in which there is one of
-// autocast, and behind it one for gradients: their nodes are the model for ours.
+// graph of the scripted function `scope` of jit_amp/_source/scope_template.py, in which there is
+// one of autocast, and behind it one for gradients: their nodes are the model for ours.
 torch::jit::Value* enter_scope(torch::jit::Node* before, torch::jit::Graph& pattern,
                                const Around& scope);
 void exit_scope(torch::jit::Node* before, torch::jit::Graph& pattern, torch::jit::Value* object);
