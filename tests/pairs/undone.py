@@ -519,8 +519,8 @@ FAULTS = [
         (
             Edit(
                 "jit_amp/_script/compiled_before.py",
-                "                if scopes := scopes_of(function):\n"
-                "                    yield path, name, scopes\n",
+                "                if scopes := scopes_of(function):\n",
+                "                if scopes := []:\n",
             ),
         ),
         (),
