@@ -42,6 +42,7 @@ WIDENS: Around = ("float32 inputs", None, False, None)
 WIDENS_RESULTS: Around = ("float32 results", None, False, None)
 _GRADIENTS = "gradients"
 _AMP_FILE = torch.amp.autocast_mode.__file__
+_CONTEXTS_FILE = torch.utils._contextlib.__file__
 IGNORED: list[Around] = [("cpu", None, False, None), ("cuda", None, False, None)]
 
 
@@ -180,8 +181,9 @@ def _enters_as_pytorchs(instance: Any) -> bool:
 
 
 def _gradient_mode_layer(func: types.FunctionType) -> tuple[Any, list[Around]] | None:
-    """``torch.no_grad`` and its like (torch/utils/_contextlib.py)."""
-    if func.__code__.co_name != "decorate_context":
+    """``torch.no_grad`` and its like (torch/utils/_contextlib.py), whose code has the name of its
+    context from torch 2.15 on."""
+    if func.__code__.co_filename != _CONTEXTS_FILE:
         return None
     cells = _cells(func)
     if set(cells) != {"ctx_factory", "func"}:

@@ -19,7 +19,10 @@ import jit_amp
 from ..support import assert_same, operators
 
 # Of the lite interpreter.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Lite Interpreter is deprecated"),
+]
 SAYS = r"jit_amp: autocast for cpu is on around this call.*call it outside autocast"
 ERRORS = (RuntimeError, torch.jit.Error)
 AROUND = [torch.bfloat16, torch.float16]
