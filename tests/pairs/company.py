@@ -300,6 +300,7 @@ with contextlib.suppress(RuntimeError):
     torch.jit.script(ignoring_before)
 """,
         scope="in",
+        refused_in_process=UNSEEN,  # in what plain TorchScript has compiled
     ),
     Feature(
         "ScriptModule with script_method",
