@@ -23,8 +23,6 @@ _REASONS = {
     "opaque": "jit_amp has no rule for it on {device}: PyTorch's own autocast decides when it runs",
     "banned": "refused by {device}'s autocast",
 }
-
-
 _STATED = {
     "lower": "runs in the scope's dtype",
     "fp32": "runs in float32",

@@ -167,8 +167,6 @@ _ONES = (
     "sizes that are 0 or 1 in the example stay so, as the program, or an operator of PyTorch's, "
     "does something else for others: export with larger ones for a program that takes those"
 )
-
-
 _SMALL = (
     "the program does something else where a size is 0 or 1, and torch.export takes sizes that are "
     "free for at least two: for such inputs the exported program gives what the larger sizes get. "

@@ -20,8 +20,6 @@ from jit_amp._base import source_files
 from jit_amp._source.reaching import codes, is_full
 
 _Schedulers = (torch.optim.lr_scheduler.LRScheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
-
-
 WITH_STATE = (
     nn.Module,
     torch.optim.Optimizer,
@@ -31,17 +29,9 @@ WITH_STATE = (
     torch.Generator,
     random.Random,
 )
-
-
 _FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
-
-
 _CONTAINERS = (list, tuple, set, frozenset, collections.deque)
-
-
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
-
-
 ITSELF = (
     *_PLAIN,
     type,

@@ -28,35 +28,19 @@ from jit_amp._script.wrapped import lost_layer, refuse_calls_of_its_own, refuse_
 from jit_amp._source import decorators, lost_writes, reaching, with_items
 
 lock = threading.RLock()
-
-
 this_thread = threading.local()
-
-
 # For each store of PyTorch's, which test suites exchange: the types with scopes, by Python class.
 _own: weakref.WeakKeyDictionary[Any, dict[type, list[Any]]] = weakref.WeakKeyDictionary()
-
-
 # Types of PyTorch's that were looked at, and have none.
 _free: set[Any] = set()
-
-
 # Each type of ours as PyTorch knows it.
 _apart: dict[Any, Any] = {}
-
-
 # The modules that were compiled here, with the scopes of their decorators.
 compiled_here: weakref.WeakSet[ScriptModule] = weakref.WeakSet()
-
-
 # The TorchScript classes that have the scopes of their methods' decorators.
 wrapped_classes: weakref.WeakKeyDictionary[type, Any] = weakref.WeakKeyDictionary()
-
-
 # The functions with a `with` that a compiled function or type consists of, each as it was.
 Parts = dict["weakref.ref[Any]", str]
-
-
 parts_of_types: dict[Any, Parts] = {}
 
 
@@ -351,6 +335,4 @@ class _Stores:
 
 
 STORES_REPLACED = _C.Replaced(_recursive, "concrete_type_store", _Stores())
-
-
 ORIGINAL_PARSE = frontend.parse_def  # type: ignore[attr-defined]

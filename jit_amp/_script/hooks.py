@@ -41,19 +41,11 @@ from jit_amp._source import names as _scope_names
 from jit_amp._source.decorators import Around
 
 _wrapped_functions: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-
-
 # The functions that name what is wrapped, and PyTorch's names of what they were compiled to here.
 _with_wrapped: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-
-
 _parts_of_functions: weakref.WeakKeyDictionary[Any, Parts] = weakref.WeakKeyDictionary()
-
-
 # The default dtype under which a function was compiled: PyTorch computes its constants then.
 _default_dtypes: weakref.WeakKeyDictionary[Any, torch.dtype] = weakref.WeakKeyDictionary()
-
-
 # The pair that fx graphs hold in place of a `with`, and what stands for it in a script.
 _IN_SCRIPT = {
     torch.amp.autocast_mode._enter_autocast: scope_template.enter_autocast,
@@ -394,8 +386,6 @@ _HOOKS: list[tuple[Any, str, Callable[..., Any]]] = [
     (torch._jit_internal, "createResolutionCallbackForClassMethods", _resolving_ours),
     (torch._C, "_jit_try_infer_type", _infer_type),
 ]
-
-
 HOOKED = _C.Replacements(
     [
         *replacing.places(replacing.Hook(*hook, current_compilation) for hook in _HOOKS),

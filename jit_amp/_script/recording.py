@@ -20,11 +20,7 @@ from jit_amp._base import process_state, replacing
 from jit_amp._precision import in_float32
 
 _autocast = torch.amp.autocast_mode.autocast
-
-
 _autocast_file = torch.amp.autocast_mode.__file__
-
-
 _this_thread = threading.local()
 
 
@@ -165,8 +161,6 @@ _WATCHED = replacing.functions(
     replacing.Hook(torch, "autocast_decrement_nesting", _leaving, state_of_trace),
     replacing.Hook(_original, "_check_trace", _checking, state_of_trace),
 )
-
-
 tracing = threading.RLock()
 
 

@@ -22,8 +22,6 @@ from jit_amp._script.script import inside, lower_types, script
 from jit_amp._source import decorators
 
 _P = ParamSpec("_P")
-
-
 _R = TypeVar("_R")
 
 

@@ -29,16 +29,12 @@ from jit_amp._source.undoing import undone
 # What a `with` enters, from the outermost: an autocast scope as its constructor's arguments, or
 # whether gradients are recorded.
 Scope = tuple[str, "torch.dtype | None", bool, "bool | None"] | bool
-
-
 GRAD_MODES: tuple[type, ...] = (
     grad_mode.no_grad,
     grad_mode.enable_grad,
     grad_mode.set_grad_enabled,
     grad_mode.inference_mode,
 )
-
-
 # Functions that tell the state around a call (torch/csrc/autograd/init.cpp and its like).
 _ASKS_THE_STATE = {
     getattr(torch, name)
@@ -46,22 +42,12 @@ _ASKS_THE_STATE = {
     if name.startswith(("is_autocast", "get_autocast", "is_grad_enabled", "is_inference_mode_en"))
     if isinstance(getattr(torch, name), types.BuiltinFunctionType)
 } | {torch.is_grad_enabled}
-
-
 # Python functions of which TorchScript has operators of its own, with answers of its own.
 _jit: Any = torch.jit
-
-
 KNOWN_AT_RUN_TIME = _ASKS_THE_STATE | {_jit.is_scripting, _jit.is_tracing}
-
-
 # Builtin functions that do something to the world.
 _EFFECTS = ("print", "open", "input", "exec", "eval", "setattr", "delattr", "__import__")
-
-
 _OWN_FILES = {contextlib.__file__, functools.__file__, __file__}
-
-
 _TRUSTED = {
     method.__code__
     for cls in (torch.autocast, *GRAD_MODES)

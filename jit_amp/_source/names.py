@@ -29,8 +29,6 @@ from jit_amp._source.evaluation import names_of
 
 # Functions that TorchScript has, which tell of live values what is known as soon as these are.
 _OPERATORS = (bool, int, float, str, len, min, max, abs, torch.device)
-
-
 MISSING: Any = object()  # in place of an attribute that is not there
 PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device)
 

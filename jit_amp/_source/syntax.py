@@ -28,8 +28,6 @@ NAMES: dict[str, Any] = {
     "_jit_amp_set_grad": scope_template.set_grad,
     "_jit_amp_nullcontext": contextlib.nullcontext,
 }
-
-
 OF_CLASS: dict[Any, str] = {
     torch.autocast: "_jit_amp_autocast",
     torch.cuda.amp.autocast: "_jit_amp_cuda_autocast",

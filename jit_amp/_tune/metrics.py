@@ -15,11 +15,7 @@ from jit_amp._base import arguments
 from jit_amp._base.trees import leaves
 
 TOLERANCES = {torch.float16: 0.01, torch.bfloat16: 0.05}
-
-
 RELATIVE = "largest relative error"
-
-
 _COMPARED = (int, float, complex, str, bytes, type(None), enum.Enum, torch.dtype, torch.device)
 
 

@@ -101,11 +101,7 @@ def _if(interpreter: Interpreter, step: Step, blocks: list[Code]) -> Kernel:
 
 
 MAX_STEPS = 200_000  # of a loop whose end depends on what is known when exporting
-
-
 MAX_TURNS = 1_000  # of a loop that may have ended before, where each turn is a branch
-
-
 WITHOUT_END = 2**62  # turns: of a while loop
 
 

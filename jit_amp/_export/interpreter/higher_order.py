@@ -74,11 +74,7 @@ class Running(Protocol):
 
 
 _MOVED = object()
-
-
 _ENDED = -1  # a number that no value of a graph has: of False
-
-
 _CHANGES = frozenset(
     f"aten::{name}"
     for name in (
@@ -86,8 +82,6 @@ _CHANGES = frozenset(
         "remove", "update", "setdefault", "popitem", "add_",
     )
 ) | {"prim::SetAttr"}  # fmt: skip
-
-
 _OF_SIZES = frozenset(
     f"aten::{name}"
     for name in ("size", "numel", "dim", "len", "gt", "ge", "lt", "le", "eq", "ne", "__not__")

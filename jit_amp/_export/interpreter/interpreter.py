@@ -59,8 +59,6 @@ from jit_amp._export.sizes.small import (
 # products of sizes that were divided often, such as the number of windows in a Swin Transformer.
 LONGEST = 150  # parts
 DIVISIONS = 4  # in a product
-
-
 # What makes the function that runs a step, by the kind of its node.
 Implementation = Callable[["Interpreter", Step, list[Code]], Kernel]
 IMPLEMENTATIONS: dict[str, Implementation] = {}

@@ -24,8 +24,6 @@ from jit_amp._export.interpreter.plain_operators import (
 from jit_amp._export.interpreter.values import Frame
 
 _PURE = ("aten::to.prim_Device", "aten::to.prim_dtype", "aten::to.prim_other")
-
-
 Kernel = Callable[..., Any]
 """Runs a step: it takes the frame and the operands."""
 

@@ -31,8 +31,6 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "aten::gt": operator.gt,
     "aten::ge": operator.ge,
 } | dict.fromkeys(_FINDS, operator.eq)
-
-
 # Operators that ask what a number is, as a place in a list, a key or in a text; and others that
 # compare sizes.
 _NUMBERS = frozenset(
