@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from jit_amp import _C
+from jit_amp._base import replacing
 
 _Result = TypeVar("_Result")
 _TRIES = 100
@@ -30,3 +33,12 @@ def beside_threads(read: Callable[[], _Result]) -> _Result:
 def parsed(source: str) -> ast.Module:
     """``ast.parse``."""
     return beside_threads(lambda: ast.parse(source))
+
+
+def _parse(_: bool, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return beside_threads(lambda: original(*args, **kwargs))
+
+
+PARSE = replacing.places([replacing.Hook(ast, "parse", _parse, lambda: True)])
+READ_AGAIN = _C.Replacements(PARSE)
+"""For ``with``: inside, PyTorch's compiler reads source again too."""

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_map
 from jit_amp import _C
 from jit_amp._base import arguments as _check
 from jit_amp._base import process_state
+from jit_amp._base.syntax_trees import READ_AGAIN
 from jit_amp._freeze.packed import Packed
 from jit_amp._precision.precision import Precision
 from jit_amp._runs import example_runs
@@ -187,7 +188,8 @@ def _has_onednn() -> bool:
 
 
 def _packed(weights: list[Tensor], plans: list[list[int]]) -> Any:
-    made = _script.script(Packed(weights, plans))._c
+    with READ_AGAIN:
+        made = _script.script(Packed(weights, plans))._c
     weights.clear()  # what is scripted has a list of its own, and is to be the only one
     return made
 

@@ -5,7 +5,6 @@ In one piece: one table at the end has a row for each function that stands in an
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import copy
 import inspect
@@ -18,8 +17,7 @@ import torch
 from torch.jit import ScriptFunction, ScriptModule, _recursive, _script, _state, frontend
 
 from jit_amp import _C
-from jit_amp._base import replacing
-from jit_amp._base.syntax_trees import beside_threads
+from jit_amp._base import replacing, syntax_trees
 from jit_amp._script.compilation import (
     STORES_REPLACED,
     Compilation,
@@ -361,12 +359,7 @@ def _compile_class_of_none(
     return made
 
 
-def _parse(_: Compilation, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return beside_threads(lambda: original(*args, **kwargs))
-
-
 _HOOKS: list[tuple[Any, str, Callable[..., Any]]] = [
-    (ast, "parse", _parse),
     (_script, "_script_impl", _script_impl),
     (_script, "_compile_and_register_class", _compile_class),
     (_recursive, "_compile_and_register_class", _compile_class),
@@ -389,6 +382,7 @@ _HOOKS: list[tuple[Any, str, Callable[..., Any]]] = [
 HOOKED = _C.Replacements(
     [
         *replacing.places(replacing.Hook(*hook, current_compilation) for hook in _HOOKS),
+        *syntax_trees.PARSE,
         STORES_REPLACED,
     ]
 )

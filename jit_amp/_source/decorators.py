@@ -15,6 +15,7 @@ from torch.jit import ScriptFunction, _script, _state
 
 from jit_amp import _C
 from jit_amp._base import arguments
+from jit_amp._base.syntax_trees import READ_AGAIN
 from jit_amp._source import scope_template
 from jit_amp._source.evaluation import gradient_mode
 
@@ -297,13 +298,14 @@ def pattern() -> torch._C.Graph:
     """A graph with one scope of each kind. It is compiled anew where PyTorch has forgotten its
     classes since (``torch._C._jit_clear_class_registry``, as test suites call it): their methods
     are gone."""
-    graph = _script.script(scope_template.scope).graph
-    made = [n.output().type() for n in graph.nodes() if n.kind() == "prim::CreateObject"]
-    if any(_state._python_cu.get_class(each.annotation_str) != each for each in made):
-        _state._jit_caching_layer.pop(scope_template.scope, None)
-        for cls in (torch.amp.autocast_mode.autocast, scope_template.set_grad):
-            _state._script_classes.pop(cls, None)
+    with READ_AGAIN:
         graph = _script.script(scope_template.scope).graph
+        made = [n.output().type() for n in graph.nodes() if n.kind() == "prim::CreateObject"]
+        if any(_state._python_cu.get_class(each.annotation_str) != each for each in made):
+            _state._jit_caching_layer.pop(scope_template.scope, None)
+            for cls in (torch.amp.autocast_mode.autocast, scope_template.set_grad):
+                _state._script_classes.pop(cls, None)
+            graph = _script.script(scope_template.scope).graph
     return graph
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.jit import _recursive
 
 import jit_amp
 from jit_amp._base.syntax_trees import parsed
@@ -16,9 +17,9 @@ MIXED_UP = "AST constructor recursion depth mismatch (before=123, after=22)"
 
 
 class Net(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, width: int = 4) -> None:
         super().__init__()
-        self.linear = nn.Linear(4, 4)
+        self.linear = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -41,6 +42,25 @@ def test_a_program_is_compiled_though_trees_are_mixed_up(monkeypatch: pytest.Mon
     assert len(calls) > 2
     for _ in range(3):
         assert_same(made(x), net(x), "script")
+
+
+def test_a_server_form_is_made_though_trees_are_mixed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its packed weights are scripted by PyTorch."""
+    original, calls = ast.parse, []
+
+    def every_second_fails(*args: Any, **kwargs: Any) -> Any:
+        calls.append(args)
+        if len(calls) % 2:
+            raise SystemError(MIXED_UP)
+        return original(*args, **kwargs)
+
+    net, x = Net(256).eval(), torch.rand(8, 256)
+    with monkeypatch.context() as patched, torch.no_grad():
+        patched.setattr(_recursive, "concrete_type_store", _recursive.ConcreteTypeStore())
+        patched.setattr(ast, "parse", every_second_fails)
+        made = jit_amp.freeze(net, (x,), target="server")
+    assert len(calls) > 2
+    made(x)
 
 
 def test_other_errors_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
