@@ -10,35 +10,30 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from jit_amp import _C
 from jit_amp._base import replacing
 
-_Result = TypeVar("_Result")
 _TRIES = 100
 
 
-def beside_threads(read: Callable[[], _Result]) -> _Result:
-    """What ``read`` returns, which makes syntax trees and changes nothing."""
+def _parse(_concern: bool, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     for _ in range(_TRIES):
         try:
-            return read()
+            return original(*args, **kwargs)
         except SystemError as error:
             if "recursion depth mismatch" not in str(error):
                 raise
-    return read()
-
-
-def parsed(source: str) -> ast.Module:
-    """``ast.parse``."""
-    return beside_threads(lambda: ast.parse(source))
-
-
-def _parse(_: bool, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return beside_threads(lambda: original(*args, **kwargs))
+    return original(*args, **kwargs)
 
 
 PARSE = replacing.places([replacing.Hook(ast, "parse", _parse, lambda: True)])
 READ_AGAIN = _C.Replacements(PARSE)
-"""For ``with``: inside, PyTorch's compiler reads source again too."""
+"""For ``with``: inside, source is read again, by PyTorch's compiler too."""
+
+
+def parsed(source: str) -> ast.Module:
+    """``ast.parse``."""
+    with READ_AGAIN:
+        return ast.parse(source)

@@ -47,7 +47,7 @@ _jit: Any = torch.jit
 KNOWN_AT_RUN_TIME = _ASKS_THE_STATE | {_jit.is_scripting, _jit.is_tracing}
 # Builtin functions that do something to the world.
 _EFFECTS = ("print", "open", "input", "exec", "eval", "setattr", "delattr", "__import__")
-_OWN_FILES = {contextlib.__file__, functools.__file__, __file__}
+_OWN_FILES = {contextlib.__file__, functools.__file__, __file__, undone.__code__.co_filename}
 _TRUSTED = {
     method.__code__
     for cls in (torch.autocast, *GRAD_MODES)

@@ -1,6 +1,6 @@
 """Whether Python code may enter autocast, as far as its names tell.
 
-`contexts` asks it of what a `with` calls, and `_script.compiling` of what stands between a call and
+`contexts` asks it of what a `with` calls, and `_script.wrapped` of what stands between a call and
 the function that TorchScript compiles. Nothing is run. A name stands for a global, an import, what
 a function closes over, or an attribute of an object that is known: of `self`, and of what it holds.
 

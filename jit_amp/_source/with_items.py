@@ -2,7 +2,7 @@
 
 People write scopes as Python: with variables of the file, helpers that return a scope, objects that
 ``__init__`` made. The compiler reads the items of a `with` as TorchScript. So `rewritten`, which
-`_script.compiling` calls for the source of each function, evaluates in Python what is known when
+`_script.compilation` calls for the source of each function, evaluates in Python what is known when
 compiling (`evaluation`), and writes the scopes that came out in its place: ``torch.autocast("cpu",
 dtype=torch.bfloat16)``. Nothing else of the function is touched.
 

@@ -26,18 +26,24 @@ class Net(nn.Module):
             return self.linear(x)
 
 
-def test_a_program_is_compiled_though_trees_are_mixed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def every_second_fails(patched: pytest.MonkeyPatch) -> list[Any]:
+    """Mixes up every second tree; gives the calls, as they come."""
     original, calls = ast.parse, []
 
-    def every_second_fails(*args: Any, **kwargs: Any) -> Any:
+    def parse(*args: Any, **kwargs: Any) -> Any:
         calls.append(args)
         if len(calls) % 2:
             raise SystemError(MIXED_UP)
         return original(*args, **kwargs)
 
+    patched.setattr(ast, "parse", parse)
+    return calls
+
+
+def test_a_program_is_compiled_though_trees_are_mixed_up(monkeypatch: pytest.MonkeyPatch) -> None:
     net, x = Net(), torch.rand(2, 4)
     with monkeypatch.context() as patched:
-        patched.setattr(ast, "parse", every_second_fails)
+        calls = every_second_fails(patched)
         made = jit_amp.script(net)
     assert len(calls) > 2
     for _ in range(3):
@@ -46,18 +52,10 @@ def test_a_program_is_compiled_though_trees_are_mixed_up(monkeypatch: pytest.Mon
 
 def test_a_server_form_is_made_though_trees_are_mixed_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its packed weights are scripted by PyTorch."""
-    original, calls = ast.parse, []
-
-    def every_second_fails(*args: Any, **kwargs: Any) -> Any:
-        calls.append(args)
-        if len(calls) % 2:
-            raise SystemError(MIXED_UP)
-        return original(*args, **kwargs)
-
     net, x = Net(256).eval(), torch.rand(8, 256)
     with monkeypatch.context() as patched, torch.no_grad():
         patched.setattr(_recursive, "concrete_type_store", _recursive.ConcreteTypeStore())
-        patched.setattr(ast, "parse", every_second_fails)
+        calls = every_second_fails(patched)
         made = jit_amp.freeze(net, (x,), target="server")
     assert len(calls) > 2
     made(x)
