@@ -160,7 +160,7 @@ def not_compiled_in_place(function: str, value: Any) -> None:
 
 
 def not_exported(function: str, value: Any) -> None:
-    """Raises TypeError for an ExportedProgram."""
+    """Raises TypeError if ``mod`` is an ExportedProgram."""
     export = sys.modules.get("torch.export.exported_program")
     if export and isinstance(value, export.ExportedProgram):
         raise TypeError(

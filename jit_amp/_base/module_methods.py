@@ -104,7 +104,7 @@ class _Change:
         self.modules: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
     def begin(self, module: nn.Module) -> bool:
-        """Whether it can be changed so."""
+        """Changes the module, and returns whether that is possible."""
         if self.name in vars(module) or isinstance(module, torch.jit.ScriptModule):
             return False
         with _lock:
@@ -134,7 +134,7 @@ class _Change:
 
 
 class _Held:
-    """The changes of a module, in its `__dict__`."""
+    """What is changed of a module, kept in its ``__dict__``."""
 
     def __init__(self, module: nn.Module | None, changes: tuple[_Change, ...]) -> None:
         self.module: Callable[[], nn.Module | None]

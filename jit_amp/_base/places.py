@@ -75,7 +75,7 @@ def _functions(obj: Any) -> Iterator[Any]:
 
 
 def _leaving_branches(tree: ast.AST) -> Iterator[int]:
-    """The lines that leave a branch or a loop."""
+    """Returns the lines that leave a branch or a loop."""
     for branch in ast.walk(tree):
         if isinstance(branch, (ast.If, ast.For, ast.While)):
             for node in ast.walk(branch):
@@ -84,6 +84,6 @@ def _leaving_branches(tree: ast.AST) -> Iterator[int]:
 
 
 def shown(file: str, line: int) -> str:
-    """A line of a file, as an error shows it."""
+    """Returns a line of a file as an error shows it."""
     text = linecache.getline(file, line).rstrip()
     return f'  File "{file}", line {line}\n{text}'

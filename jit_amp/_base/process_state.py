@@ -104,7 +104,7 @@ def without_pytorchs_pass() -> Iterator[None]:
 
 
 def _nesting() -> int:
-    """How many autocast scopes are open."""
+    """Returns how many autocast scopes are open in this thread."""
     increment, decrement = torch.autocast_increment_nesting, torch.autocast_decrement_nesting
     return (increment(), decrement())[1]  # one line: an interrupt comes before it or after it
 

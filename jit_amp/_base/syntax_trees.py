@@ -34,6 +34,6 @@ READ_AGAIN = _C.Replacements(PARSE)
 
 
 def parsed(source: str) -> ast.Module:
-    """``ast.parse``."""
+    """Parses source as ``ast.parse`` does, also beside other threads."""
     with READ_AGAIN:
         return ast.parse(source)

@@ -55,7 +55,7 @@ def freest(trace: Tracer, arguments: dict[str, Any]) -> tuple[Traced, Any]:
 
 
 def as_told(trace: Tracer, shapes: Any) -> Traced:
-    """With the sizes free that the caller names.
+    """Traces with those sizes free that the caller names.
 
     Args:
         shapes: ``dynamic_shapes`` of torch.export.export.
@@ -126,7 +126,7 @@ def _as_pytorch_does(trace: Tracer, shapes: Any, is_bounded: bool) -> Traced:
 
 
 def _for_its_example(trace: Tracer, traced: Traced) -> Traced:
-    """Runs the program once.
+    """Runs the program once on its own example.
 
     Raises:
         NotForItsExample: it raises.

@@ -128,7 +128,7 @@ class Tracer:
             return made, interpreter
 
     def _is_taken_by(self, program: ExportedProgram) -> bool:
-        """Whether the program is for its own example."""
+        """Returns whether the program takes its own example."""
         try:
             self._run(program)
         except RuntimeError as error:
@@ -216,7 +216,7 @@ class Tracer:
         }
 
     def with_twos(self, ones: Collection[tuple[int, int]]) -> Tracer:
-        """With sizes of 2 in the place of these."""
+        """Returns a tracer whose example has sizes of 2 in the place of these."""
         leaves, spec = pytree.tree_flatten((self.args, self.kwargs))
         for i, dim in ones:
             x = leaves[i].detach()
@@ -255,7 +255,7 @@ class _Decisions:
 
 
 def has_size(size: int, given: Any) -> bool:
-    """Whether a tensor in there has it."""
+    """Returns whether a tensor in the arguments has a size."""
     return any(size in x.shape for x in pytree.tree_leaves(given) if isinstance(x, Tensor))
 
 

@@ -293,7 +293,7 @@ def _asks(value: Any) -> bool:
 
 
 def _kinds() -> tuple[type, ...]:
-    """What has state."""
+    """Returns the kinds of values that have state."""
     numpy: Any = sys.modules.get("numpy")
     if not numpy:
         return WITH_STATE

@@ -25,7 +25,7 @@ class Given:
 
 
 def called(obj: Any, method: str) -> Callable[..., Any]:
-    """What a run calls.
+    """Returns what a run calls.
 
     Raises:
         TypeError: ``obj`` cannot be called.
@@ -49,7 +49,7 @@ def called(obj: Any, method: str) -> Callable[..., Any]:
 
 
 def given(function: Callable[..., Any], examples: Any, is_module: bool) -> Given:
-    """The arguments of a call.
+    """Returns the arguments of a call, as they were given.
 
     Raises:
         TypeError: they do not fit.

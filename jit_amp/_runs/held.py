@@ -136,7 +136,7 @@ def _is_torchs(function: types.FunctionType) -> bool:
 
 
 def is_users_file(value: Any) -> bool:
-    """Whether it is a Python module of the user's."""
+    """Returns whether a Python module is the user's."""
     if not isinstance(value, types.ModuleType):
         return False
     file = getattr(value, "__file__", None)
@@ -144,7 +144,7 @@ def is_users_file(value: Any) -> bool:
 
 
 def methods_of(cls: type) -> Iterator[types.FunctionType]:
-    """The methods of the user's classes."""
+    """Returns the methods of the user's classes."""
     for each in (each for base in cls.__mro__ for each in vars(base).values()):
         method = getattr(each, "fget", None) or getattr(each, "__func__", None) or each
         if isinstance(method, types.FunctionType) and not source_files.is_installed(

@@ -163,7 +163,7 @@ def _switched(fn: Callable[..., Any], ignore: bool, widens: bool) -> Callable[..
 
 
 def _switch(module: torch.nn.Module, name: str, ignore: bool, widens: bool) -> None:
-    """The same for one method of one module."""
+    """Switches ``ignore_amp`` for one method of one module."""
     own = vars(module).get(name)
     if own is not None:  # a callable of the user's
         bound = getattr(own, "__self__", None) is module

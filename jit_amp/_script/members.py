@@ -106,7 +106,7 @@ def hooks_of(module: torch.nn.Module) -> dict[str, Any]:
 
 
 def functions_of_property(value: Any) -> list[Any]:
-    """Getter, and setter if there is one."""
+    """Returns the getter of a property, and its setter if there is one."""
     if not isinstance(value, property):
         return []
     return [each for each in (value.fget, value.fset) if each is not None]

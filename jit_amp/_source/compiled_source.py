@@ -103,7 +103,7 @@ def _exits(node: ast.stmt, nones: dict[str, bool]) -> bool:
 
 
 def _known(test: ast.expr, nones: dict[str, bool]) -> bool | None:
-    """What a condition is, if the compiler knows."""
+    """Returns what a condition is, if the compiler knows it."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         known = _known(test.operand, nones)
         return None if known is None else not known

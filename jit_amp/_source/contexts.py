@@ -220,7 +220,7 @@ class Contexts(Names):
         return literal
 
     def _context(self, expr: ast.expr) -> Context:
-        """What entering an expression means."""
+        """Returns what entering the value of an expression means."""
         if isinstance(expr, ast.Name) and expr.id in self.followed:
             return self.alternatives(expr.id, expr, lambda value: value)
         if isinstance(expr, ast.IfExp):

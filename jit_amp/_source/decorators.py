@@ -157,7 +157,7 @@ def _layer(func: Any) -> tuple[Any, list[Around] | None] | None:
 
 
 def _cells(func: types.FunctionType) -> dict[str, Any]:
-    """What a function closes over."""
+    """Returns the variables that a function closes over."""
     cells = zip(func.__code__.co_freevars, func.__closure__ or (), strict=True)
     return {name: cell.cell_contents for name, cell in cells}
 
@@ -310,7 +310,7 @@ def pattern() -> torch._C.Graph:
 
 
 def wrapped_function(func: Any, scopes: list[Around]) -> Any:
-    """A copy of a scripted function inside scopes."""
+    """Returns a copy of a scripted function inside scopes."""
     wrapped = _C.wrapped_function(func, pattern(), scopes)
     vars(wrapped).update(vars(func))
     return wrapped

@@ -178,7 +178,7 @@ def _scopes(value: Any, watch: _Watch, changed: Callable[[Any], str]) -> list[Sc
 
 
 def _known_scopes(value: Any, seen: Seen) -> list[Scope]:
-    """Those of PyTorch's own classes."""
+    """Returns the scopes that an object of one of PyTorch's own classes stands for."""
     if isinstance(value, torch.autocast):
         if type(value).__enter__ is not torch.autocast.__enter__ and not type(
             value
@@ -250,7 +250,7 @@ class _Watch:
                 self.before.enable()
 
     def scopes(self, besides: Any = None) -> list[Scope]:
-        """Those that are open."""
+        """Returns the scopes that are open."""
         instances = [each for each in self.open if each is not besides]
         return [scope for each in instances for scope in _known_scopes(each, self.seen)]
 

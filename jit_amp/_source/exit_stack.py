@@ -13,7 +13,7 @@ from jit_amp._source.names import Kind
 
 
 class ExitStacks(KnownBranches):
-    """A function without stacks of contexts."""
+    """Rewrites a function that uses ``ExitStack`` without it."""
 
     def refused(self, node: ast.With, failed: Failed) -> ast.stmt:
         """What the compiler is given for a `with` that is refused."""

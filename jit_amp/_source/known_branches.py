@@ -18,7 +18,7 @@ class KnownBranches(Contexts):
     relevant: set[str]  # local names that scopes depend on
 
     def _relevant_names(self) -> set[str]:
-        """Local names that scopes depend on."""
+        """Returns the local names that scopes depend on."""
         nodes = list(ast.walk(self.definition))
         names = {
             name

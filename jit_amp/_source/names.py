@@ -40,7 +40,7 @@ class Kind(enum.IntEnum):
 
 
 class Names:
-    """What the names of a function are."""
+    """What each name in a function stands for."""
 
     def __init__(self, tree: ast.Module, function: Any, owner: nn.Module | None) -> None:
         definition = tree.body[0]

@@ -254,7 +254,7 @@ def is_full(cell: Any) -> bool:
 
 
 def codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """The code, and that of functions inside."""
+    """Yields a function's code, and that of the functions inside it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

@@ -103,6 +103,6 @@ class Simplified(ast.NodeTransformer):
 
 
 def _has_text(body: list[ast.stmt]) -> bool:
-    """Whether it begins with a doc string."""
+    """Returns whether a function begins with a doc string."""
     value = getattr(body[0], "value", None) if isinstance(body[0], ast.Expr) else None
     return isinstance(value, ast.Constant)

@@ -36,7 +36,7 @@ OF_CLASS: dict[Any, str] = {
 
 
 def target(node: ast.AST) -> str:
-    """The one name that a statement gives a value."""
+    """Returns the one name that a statement assigns, if there is just one."""
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
         target = node.targets[0]
     elif isinstance(node, ast.AnnAssign) and node.value is not None:
@@ -166,7 +166,7 @@ def literal(value: Any, like: ast.AST) -> ast.expr | None:
 
 
 def scope(entered: Scope, like: ast.AST) -> ast.expr:
-    """A scope, as TorchScript has it."""
+    """Returns a scope as TorchScript writes it."""
     if isinstance(entered, bool):
         return grad_scope(entered, like)
     made = call("_jit_amp_autocast", [], like)

@@ -117,7 +117,7 @@ def _is_same(now: Any, before: Any) -> bool:
 
 
 def _named_change(label: str, container: Any, before: Any) -> str:
-    """What has changed, as the program names it."""
+    """Returns what has changed, as the program names it."""
     if not isinstance(container, dict):
         return label
     keys = (

@@ -44,7 +44,7 @@ _REFUSED = re.compile(r"_jit_amp_(refused|scope)_\d+")
 
 @dataclass
 class Definition:
-    """A function's source for the compiler.
+    """A function's source as the compiler is given it.
 
     Attributes:
         tree: the tree that was given, where there is nothing to write.
@@ -73,7 +73,7 @@ class Definition:
 
     @functools.cached_property
     def assigned(self) -> set[str]:
-        """The names of attributes that it assigns."""
+        """The names of the attributes that the function assigns."""
         return {
             node.attr
             for node in ast.walk(self.tree)
@@ -111,7 +111,7 @@ def rewritten(
 
 
 class _Rewriting(ExitStacks):
-    """One function's rewriting."""
+    """Rewrites the ``with`` statements of one function."""
 
     def __init__(
         self,
@@ -359,7 +359,7 @@ class _Rewriting(ExitStacks):
         items: list[tuple[ast.withitem, Context]],
         body: list[ast.stmt],
     ) -> Iterator[ast.stmt]:
-        """The statements of a `with` of these items."""
+        """Returns the statements of a ``with`` of these items."""
         plain: list[ast.withitem] = []
         for number, (item, context) in enumerate(items):
             if context is None:
@@ -441,6 +441,6 @@ class _Rewriting(ExitStacks):
 
 
 def _nothing(like: ast.stmt) -> ast.stmt:
-    """A statement that does nothing."""
+    """Returns a statement that does nothing."""
     statement: ast.stmt = syntax.at(ast.Pass(), like)
     return statement

@@ -85,7 +85,7 @@ class Attributes:
         self._recast: set[str] = set()
 
     def get(self, step: Step, path: str) -> Any:
-        """The value of an attribute that is no module."""
+        """Returns the value of an attribute that is no module."""
         if path in self._written:
             return self._written[path]
         if self._holder.is_tensor(path):
@@ -160,18 +160,18 @@ class Attributes:
             self.use(taken)
 
     def use(self, values: Iterable[Any]) -> None:
-        """Something is done with these."""
+        """Notes that the program does something with these values."""
         for path in {self._old[id(x)][1] for x in values if id(x) in self._old}:
             self._used.add(path)
             if path in self._recast:
                 _C.refuse_export(self._read[path], 503, [path, NO_BUFFER])
 
     def now(self) -> tuple[dict[str, Any], dict[str, tuple[Any, Any]]]:
-        """For ``put_back``."""
+        """Returns the attributes' values, for ``put_back``."""
         return dict(self._written), dict(self._kept)
 
     def put_back(self, before: tuple[dict[str, Any], dict[str, tuple[Any, Any]]]) -> None:
-        """Raises TypeError where one was set since."""
+        """Sets the attributes to these values again; raises TypeError if one was set since."""
         if self._written != before[0]:
             raise TypeError("a side writes to an attribute")
         self._written, self._kept = before

@@ -89,7 +89,7 @@ _OF_SIZES = frozenset(
 
 
 class WholeBlocks:
-    """Runs blocks for the interpreter.
+    """Runs whole blocks, the sides of branches and the bodies of loops, for the interpreter.
 
     Attributes:
         depth: of the blocks that are being run, one in another.
@@ -373,7 +373,7 @@ class WholeBlocks:
         self._interpreter.parted.watch((), written)
 
     def _closed(self, frame: Frame, blocks: list[Code]) -> Closed:
-        """What the blocks read, by value."""
+        """Returns what the blocks read from outside, by value."""
         outer: Frame = {}
         for block in blocks:
             outer.update({number: frame[number] for number in block.free() if number in frame})

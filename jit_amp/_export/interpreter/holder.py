@@ -222,7 +222,7 @@ class Holder:
         self._assigned[path] = value
 
     def begin(self) -> None:
-        """A call of the program begins."""
+        """Prepares for a call of the program."""
         self._assigned.clear()
 
     def end(self, results: Any) -> Any:

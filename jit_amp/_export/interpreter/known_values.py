@@ -55,7 +55,7 @@ class KnownValues:
         return PLAIN["aten::Float"](number) if is_float else number
 
     def real(self, x: Tensor) -> Tensor | None:
-        """What it is, where that is known."""
+        """Returns the number that a value is, if it is known."""
         if known := self._tensors.get(id(x)):
             return known[1]
         if known_number := self.numbers.get(id(x)):
@@ -80,7 +80,7 @@ class KnownValues:
         self.numbers = _elsewhere(self.numbers, storages)
 
     def learn(self, step: Step, operands: list[Any], made: Any) -> None:
-        """A step has run."""
+        """Records what is known of the results of a step that has run."""
         before = self.numbers
         if "running_mean" in step.node.schema():  # norms do not say that they write to statistics
             self.forget(pytree.tree_leaves(operands))
@@ -164,7 +164,7 @@ def _is_exact(step: Step, number: Any, operands: list[Any]) -> bool:
 def _elsewhere(
     known: dict[int, tuple[Tensor, Any]], storages: set[int]
 ) -> dict[int, tuple[Tensor, Any]]:
-    """The pairs whose tensor is not in these."""
+    """Returns the pairs whose tensor has none of these storages."""
     return {key: pair for key, pair in known.items() if storage_of(pair[0]) not in storages}
 
 

@@ -44,7 +44,7 @@ _FLOATS = frozenset({
 
 
 def has_floats(number: SymInt) -> bool:
-    """Whether floats have part in it."""
+    """Returns whether a number of floating point is involved."""
     parts = [number.node.expr]
     for each in parts:
         parts.extend(each.args)

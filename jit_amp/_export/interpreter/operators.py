@@ -93,7 +93,7 @@ def _slice(interpreter: Interpreter, step: Step, _: list[Code]) -> Kernel:
 
 @implements("aten::narrow")
 def _narrow(interpreter: Interpreter, step: Step, _: list[Code]) -> Kernel:
-    """In a trace the start is a tensor."""
+    """``aten::narrow``; in a trace the start is a tensor."""
     plain = interpreter.operator(step)
 
     def run(frame: Frame, x: Tensor, dim: int, start: Any, length: Any) -> Any:
@@ -247,7 +247,7 @@ def _compared(interpreter: Interpreter, step: Step) -> Kernel:
 
 
 def _are_equal(interpreter: Interpreter, step: Step, equal: bool) -> Kernel:
-    """Of two bools."""
+    """``aten::eq`` of two bools."""
     plain = PLAIN[step.node.kind()]
     step.takes_truth = True
 

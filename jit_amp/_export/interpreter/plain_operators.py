@@ -54,7 +54,7 @@ FORMAT_OF: dict[int, torch.memory_format] = dict(  # c10/core/MemoryFormat.h
 
 @contextmanager
 def for_real() -> Iterator[None]:
-    """Where torch.export does not look on."""
+    """Runs what is inside without torch.export recording it."""
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         yield
 

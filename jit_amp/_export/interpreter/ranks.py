@@ -27,7 +27,7 @@ _SOME = 3  # a size that only a run tells
 
 
 class Ranks:
-    """Of the tensors of a run."""
+    """Watches how many dimensions the tensors of a run have."""
 
     def __init__(self) -> None:
         self._sizes: dict[int, tuple[Tensor, list[SymInt]]] = {}  # by id
@@ -51,7 +51,7 @@ class Ranks:
         return UNSEEN if is_taken else GUARDED if found else 0
 
     def watch(self, step: Step, operands: list[Any], made: Any) -> None:
-        """A step has run.
+        """Compares the dimensions of the results of a step with those of its operands.
 
         Raises:
             TooLong: a size of 1 in the example has given fewer dimensions than torch.export knows.

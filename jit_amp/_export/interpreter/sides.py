@@ -27,7 +27,7 @@ class Closed:
 
     @property
     def moved(self) -> list[int]:
-        """Each tensor once."""
+        """Returns the tensors that move into the branch, each once."""
         first = {id(leaf): i for i, leaf in reversed(list(enumerate(self.leaves)))}
         return [
             i
@@ -47,7 +47,7 @@ def _is_unknown(leaf: Any) -> bool:
 
 
 def as_operand(leaf: Any) -> Any:
-    """torch.cond takes tensors and ints."""
+    """Returns a value as an operand of torch.cond, which takes tensors and ints."""
     if not _is_unknown(leaf):
         return leaf
     if isinstance(leaf, SymFloat):

@@ -46,13 +46,13 @@ class Step:
 
     @property
     def writes(self) -> bool:
-        """Whether it writes to tensors."""
+        """Whether the step writes to tensors."""
         return bool(self.written)
 
 
 @dataclass
 class Code:
-    """A block."""
+    """The steps of a block of a graph."""
 
     parameters: list[int]
     steps: list[Step] = field(default_factory=list)
@@ -76,7 +76,7 @@ class Code:
         return self.read() - set(self.parameters)
 
     def read(self) -> set[int]:
-        """The values that it reads and does not make."""
+        """The values that the block reads and does not make."""
         read, made = set(self.results), set[int]()
         for i, step in enumerate(self.steps):
             read.update(step.inputs)

@@ -21,7 +21,7 @@ class Trail:
         self.value = 0
 
     def add(self, step: int, made: Any) -> None:
-        """A step has run, and made this."""
+        """Appends a step that has run, with its results."""
         self.value = hash((self.value, step, *map(_seen, pytree.tree_leaves(made))))
 
 

@@ -51,7 +51,7 @@ class Object:
 
 @dataclass(frozen=True)
 class _Form:
-    """An object without what is in its fields."""
+    """What an object is, without the values of its fields."""
 
     type: str
     names: tuple[str, ...]
@@ -265,7 +265,7 @@ def storage_of(x: Tensor) -> int:
 
 
 def aliased(x: Any, operands: Sequence[Any]) -> set[int]:
-    """Which operands share memory with it."""
+    """Returns which operands share memory with a result."""
     tensors = [(i, y) for i, y in enumerate(operands) if isinstance(y, Tensor)]
     return {i for i, y in tensors if isinstance(x, Tensor) and storage_of(x) == storage_of(y)}
 

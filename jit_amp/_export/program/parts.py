@@ -9,7 +9,7 @@ from torch.export import ExportedProgram
 
 
 def parts_of(program: ExportedProgram) -> Iterator[fx.GraphModule]:
-    """Its own first."""
+    """Returns the graph modules of a program, its own first."""
     for module in program.graph_module.modules():
         if isinstance(module, fx.GraphModule):
             yield module

@@ -24,7 +24,7 @@ _OF_A_VALUE = {"val", "tensor_meta", "unbacked_bindings"}
 
 
 def make_savable(exported: ExportedProgram) -> None:
-    """Changes the program in place."""
+    """Makes a program savable, in place."""
     for part in parts_of(exported):
         for node in list(part.graph.nodes):
             write = _WRITTEN.get(node.target) if node.op == "call_function" else None
@@ -45,7 +45,7 @@ def make_savable(exported: ExportedProgram) -> None:
 
 
 class _Writer:
-    """Adds nodes to the graph for one that goes."""
+    """Adds nodes to the graph in place of one that is removed."""
 
     def __init__(self, graph: fx.Graph, instead_of: fx.Node) -> None:
         self._graph = graph

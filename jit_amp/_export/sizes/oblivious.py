@@ -21,13 +21,13 @@ from jit_amp._base import replacing
 
 @contextmanager
 def without_looking() -> Iterator[None]:
-    """For what is traced inside."""
+    """Traces what is inside without asking whether sizes are 0 or 1."""
     with _NO_HINTS, symbolic_shapes_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
         yield
 
 
 def is_oblivious() -> bool:
-    """Whether it is on."""
+    """Returns whether ``without_looking`` is in force."""
     return bool(symbolic_shapes_config.backed_size_oblivious)
 
 
