@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def in_small_files(sources: list[str]) -> dict[str, list[str]]:
             groups[source] = [source]
             continue
         lines += count
-        folder_name = "_".join(path.parts[1:-1])  # passes_freeze
+        folder_name = "_".join(path.parts[1:-1][:2])  # passes_freeze
         if not name.startswith(f"{folder_name}_from_") or lines > GROUP_LINES:
             name, lines = f"{folder_name}_from_{path.name}", count
         groups.setdefault(name, []).append(source)
@@ -187,9 +188,14 @@ class Build(build_ext if missing else cpp_extension.BuildExtension):  # type: ig
 
     def build_extension(self, ext):  # type: ignore[no-untyped-def]
         ext.sources = self.grouped(ext.sources)
+        made = Path(self.build_temp).resolve() / "definitions/definitions.inc"
+        made.parent.mkdir(parents=True, exist_ok=True)
+        if not (made.exists() and made.read_text(encoding="utf-8") == definitions()):
+            made.write_text(definitions(), encoding="utf-8")
         # PyTorch's headers are not ours to warn about.
         system = ["/external:W0", "/external:I"] if MSVC else ["-isystem"]
         given = ext.extra_compile_args["cxx"]
+        given.append(f"{'/I' if MSVC else '-I'}{made.parent}")
         given += [f"{''.join(system[-1:])}{folder}" for folder in ext.include_dirs] + system[:-1]
         ext.include_dirs = []
         with progress():
@@ -252,6 +258,21 @@ class Build(build_ext if missing else cpp_extension.BuildExtension):  # type: ig
         return ["-include", str(header), "-fpch-preprocess", "-Winvalid-pch"]
 
 
+def definitions() -> str:
+    """The files of csrc/core/definitions as C++ strings: `math_on_cpu.py` is kMathOnCpu."""
+    text = "// Written by setup.py from csrc/core/definitions.\n#pragma once\n\n"
+    text += "namespace jit_amp {\n\n"
+    for source in sorted((ROOT / "csrc/core/definitions").glob("*.py")):
+        name = "".join(part.capitalize() for part in source.stem.split("_"))
+        lines = source.read_text(encoding="utf-8").splitlines()
+        code = "\n".join(dropwhile(lambda line: line.startswith("#") or not line, lines))
+        # In parts, because MSVC takes no longer ones.
+        functions = re.split(r"\n(?=def )", code)
+        strings = "\n".join(f'R"SCRIPT(\n{function})SCRIPT"' for function in functions)
+        text += f'inline constexpr const char* k{name} = {strings}\nR"(\n)";\n\n'
+    return text + "}  // namespace jit_amp\n"
+
+
 def extension() -> Extension:
     sources = sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "csrc").rglob("*.cpp"))
     if not os.environ.get("JIT_AMP_OLD_GLIBC"):  # scripts/wheels sets it
@@ -262,7 +283,7 @@ def extension() -> Extension:
     return cpp_extension.CppExtension(
         "jit_amp._C",
         sources,
-        depends=[str(p) for p in (ROOT / "csrc").rglob("*") if p.suffix in {".h", ".inc"}],
+        depends=[str(p) for p in (ROOT / "csrc").rglob("*") if p.suffix in {".h", ".inc", ".py"}],
         extra_compile_args={"cxx": compiler},
         extra_link_args=linker,
     )

@@ -19,16 +19,11 @@
 #include "core/ignored.h"
 #include "core/places.h"
 #include "passes/freeze/own_constants.h"
-#include "passes/freeze/write_queries.h"
-#include "passes/quirks/annotate_elements.h"
-#include "passes/quirks/keep_results.h"
-#include "passes/quirks/round_products.h"
-#include "passes/quirks/write_numbers.h"
-#include "passes/server/pack_weights.h"
-#include "passes/server/share_conditions.h"
+#include "passes/quirks/files/write_numbers.h"
 #include "passes/source/restore_trace.h"
 #include "passes/source/wrap.h"
 #include "pipelines/alone.h"
+#include "pipelines/tables.h"
 #include "runtime/attach.h"
 #include "runtime/explain.h"
 #include "runtime/export.h"
@@ -349,16 +344,8 @@ std::optional<jit_amp::FreezeIo> io_of(const Module& module, const std::optional
 // jit_amp.freeze and jit_amp.export.
 void bind_freezing(py::module_& m) {
   // What is to be done to a module without scopes, which PyTorch's own freezing takes.
-  m.def("mend_frozen_by_pytorch", [](const Module& module, bool optimize_numerics) {
-    for (const GraphFunction* function : jit_amp::functions_of(module)) {
-      jit_amp::write_queries(*function->graph());
-      if (!optimize_numerics) {
-        jit_amp::round_products(*function->graph());
-      }
-      auto graph = function->graph();
-      jit_amp::keep_results(graph);
-      jit_amp::annotate_elements(*graph);
-    }
+  m.def("mend_frozen_by_pytorch", [](const Module& module, const std::string& target) {
+    jit_amp::mend_frozen_by_pytorch(module, jit_amp::target_named(target));
   });
   m.def("check_examples", [](const Module& module, const std::vector<py::tuple>& examples) {
     (void)stacks_of(module, examples);
@@ -369,33 +356,20 @@ void bind_freezing(py::module_& m) {
           return jit_amp::frozen_by_pytorch(module, preserved_attrs, io_of(module, io));
         });
   m.def("freeze_module", [](const Module& module, const std::vector<std::string>& preserved_attrs,
-                            const std::vector<py::tuple>& examples, bool optimize_numerics,
-                            bool for_server, bool check_inputs, const std::optional<Io>& io) {
+                            const std::vector<py::tuple>& examples, const std::string& target,
+                            bool check_inputs, const std::optional<Io>& io) {
     return warning_in_python([&] {
       return jit_amp::freeze(module, preserved_attrs, stacks_of(module, examples),
-                             {optimize_numerics, for_server, check_inputs, io_of(module, io)});
+                             {jit_amp::target_named(target), check_inputs, io_of(module, io)});
     });
   });
   // Makes the submodule by `script(weights, plans)`, which is not to keep the lists that it is
   // given.
-  m.def("pack_weights", [](const Module& frozen, const std::optional<py::tuple>& example,
+  m.def("pack_weights", [](const Module& frozen, const std::vector<py::tuple>& examples,
                            const py::function& script) {
-    if (!jit_amp::asks_processor(frozen)) {
-      return;
-    }
-    auto packable = jit_amp::packable_weights(
-        frozen, example ? std::optional(stacks_of(frozen, {*example})[0]) : std::nullopt);
-    std::vector<at::Tensor> weights;
-    std::vector<std::vector<int64_t>> plans;
-    for (const auto& each : packable) {
-      weights.push_back(each.weight);
-      plans.push_back(each.plan);
-    }
-    const auto packed = py::cast<Module>(script(std::move(weights), plans));
-    weights.clear();
-    jit_amp::use_packed(frozen, packable, packed);
-    jit_amp::share_conditions(frozen);
-    packed.get_method("pack")({});
+    jit_amp::pack(frozen, stacks_of(frozen, examples), [&](auto weights, const auto& plans) {
+      return py::cast<Module>(script(std::move(weights), plans));
+    });
   });
   m.def("facts", [](const Module& module, const std::vector<py::tuple>& examples) {
     return warning_in_python(
@@ -584,7 +558,7 @@ void bind_tests(py::module_& m) {
           context.graph = graph;
           context.entry = entry_state(entry);
           context.product = stock ? jit_amp::Product::stock : jit_amp::Product::in_process;
-          context.for_server = stock;
+          context.target = stock ? jit_amp::Target::server : jit_amp::Target::portable;
           return jit_amp::run_alone(pass, context);
         });
   m.def("facts_of", &jit_amp::facts_of);
@@ -605,6 +579,43 @@ void bind_tests(py::module_& m) {
     jit_amp::verify(*graph, jit_amp::phase_named(phase), "a test");
   });
   m.def("pass_times", &jit_amp::pass_times);
+  m.def("pipelines", [] {
+    using Row = std::tuple<std::string, std::string, std::string, std::string, std::string, bool>;
+    std::vector<std::tuple<std::string, bool, std::vector<Row>>> tables;
+    for (const auto& table : jit_amp::pipelines()) {
+      std::vector<Row> rows;
+      for (const auto& each : table.passes) {
+        rows.emplace_back(each.name, each.needs, each.gives, each.kind, each.targets,
+                          each.reads_facts);
+      }
+      tables.emplace_back(table.name, table.is_for_modules, std::move(rows));
+    }
+    return tables;
+  });
+  m.def("passes", [] {
+    std::vector<std::tuple<std::string, std::string, std::string>> rows;
+    for (const auto& each : jit_amp::pass_summaries()) {
+      rows.emplace_back(each.folder, each.name, each.what);
+    }
+    return rows;
+  });
+  m.def("quirks", [] {
+    using Row =
+        std::tuple<std::string, std::string, std::string, std::string, std::string, std::string>;
+    std::vector<Row> rows;
+    for (const auto& each : jit_amp::quirks()) {
+      rows.emplace_back(each.name, each.file, each.fault, each.instead, each.first_release,
+                        each.last_release);
+    }
+    return rows;
+  });
+  m.def("thresholds", [] {
+    std::map<std::string, int64_t> values;
+    for (const auto& each : jit_amp::thresholds()) {
+      values[each.name] = each.value;
+    }
+    return values;
+  });
 }
 
 PYBIND11_MODULE(_C, m) {

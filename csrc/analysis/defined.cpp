@@ -63,15 +63,9 @@ bool on_cuda_or_xpu(const c10::FunctionSchema& op, const State& state) {
 }
 
 constexpr DefinitionSource kSources[]{
-    {kLossComposites, on_any_device},
-    {kMathComposites, on_any_device},
-    {kMathCompositesOnCpu, on_cpu_alone},
-    {kMathCompositesOnCuda, on_cuda_or_xpu},
-    {kPaddingComposites, on_any_device},
-    {kProductCompositesOnCpu, on_cpu_alone},
-    {kRecurrentCompositesOnCpu, on_cpu_alone},
-    {kRecurrentCompositesOnCuda, on_cuda},
-    {kTransformerCompositesOnCpu, on_cpu_alone},
+    {kLosses, on_any_device},        {kMath, on_any_device},      {kMathOnCpu, on_cpu_alone},
+    {kMathOnCuda, on_cuda_or_xpu},   {kPadding, on_any_device},   {kProductsOnCpu, on_cpu_alone},
+    {kRecurrentOnCpu, on_cpu_alone}, {kRecurrentOnCuda, on_cuda}, {kTransformerOnCpu, on_cpu_alone},
 };
 
 // The name that an operator's definition has: definitions.h.

@@ -67,6 +67,15 @@ Assigned assigned_attributes(const torch::jit::ObjectPtr& self) {
   return assigned;
 }
 
+Module submodule(const Module& module, const std::string& path) {
+  Module at = module;
+  std::istringstream names(path);
+  for (std::string name; std::getline(names, name, '.');) {
+    at = at.attr(name).toModule();
+  }
+  return at;
+}
+
 Modules::Modules(ObjectPtr self, Graph& graph) : given_{std::move(self)} {
   for (Node* fork : all_nodes(graph, prim::fork)) {
     enter(fork);

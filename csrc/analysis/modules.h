@@ -40,6 +40,9 @@ class Modules {
   std::unordered_map<const torch::jit::Graph*, torch::jit::Node*> forks_;
 };
 
+// The module at a dotted path.
+torch::jit::Module submodule(const torch::jit::Module& module, const std::string& path);
+
 // The methods and hooks of a module's or an object's class.
 std::vector<torch::jit::GraphFunction*> functions_of(const c10::ClassType& type);
 

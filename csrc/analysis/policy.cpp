@@ -108,10 +108,10 @@ const Table& table(c10::DeviceType device) {
 }
 
 // What an operator without an autocast kernel reaches, on the device.
-Reach reach_of(const c10::FunctionSchema& schema, c10::DeviceType device) {
+InnerAutocast inner_autocast_of(const c10::FunctionSchema& schema, c10::DeviceType device) {
   const Observed* seen = observed(schema.operator_name());
   if (!seen || !has_lists(device)) {
-    return Reach::cast;
+    return InnerAutocast::cast;
   }
   if (device == c10::DeviceType::CPU || device == c10::DeviceType::CUDA) {
     return device == c10::DeviceType::CPU ? seen->cpu : seen->cuda;
@@ -121,7 +121,7 @@ Reach reach_of(const c10::FunctionSchema& schema, c10::DeviceType device) {
   const bool reaches_batch_norm = schema.name() == "aten::instance_norm";
   const bool is_seen =
       is_elementary(schema) || (is_shared_code(schema) && !is_linear_algebra(schema.name()));
-  return !is_seen || (device == c10::DeviceType::MPS && reaches_batch_norm) ? Reach::cast
+  return !is_seen || (device == c10::DeviceType::MPS && reaches_batch_norm) ? InnerAutocast::cast
                                                                             : seen->cuda;
 }
 
@@ -228,10 +228,10 @@ Policy policy_of(const c10::FunctionSchema& schema, c10::DeviceType device) {
   if (is_of_profiler(schema)) {
     return Policy::untouched;
   }
-  switch (reach_of(schema, device)) {
-    case Reach::nothing:
+  switch (inner_autocast_of(schema, device)) {
+    case InnerAutocast::nothing:
       return Policy::untouched;
-    case Reach::promote:
+    case InnerAutocast::promote:
       return Policy::promote_inside;
     default:
       return Policy::opaque;

@@ -16,14 +16,15 @@ using namespace torch::jit;
 
 struct Row {
   const char* name;
-  Reach cpu;
-  Reach cuda;
+  InnerAutocast cpu;
+  InnerAutocast cuda;
   const char* dtypes;
   const char* dims;
 };
 
 constexpr Row kRows[]{
-#define OBSERVED(name, cpu, cuda, dtypes, dims) {name, Reach::cpu, Reach::cuda, dtypes, dims},
+#define OBSERVED(name, cpu, cuda, dtypes, dims) \
+  {name, InnerAutocast::cpu, InnerAutocast::cuda, dtypes, dims},
 #include "analysis/observed.inc"
 #undef OBSERVED
 };
@@ -168,8 +169,10 @@ std::optional<std::array<std::string, 4>> observed_row(const std::string& overlo
   if (row == std::end(kRows)) {
     return std::nullopt;
   }
-  const auto name = [](Reach reach) {
-    return reach == Reach::nothing ? "nothing" : reach == Reach::promote ? "promote" : "cast";
+  const auto name = [](InnerAutocast reach) {
+    return reach == InnerAutocast::nothing   ? "nothing"
+           : reach == InnerAutocast::promote ? "promote"
+                                             : "cast";
   };
   return std::array<std::string, 4>{name(row->cpu), name(row->cuda), row->dtypes, row->dims};
 }

@@ -23,7 +23,7 @@
 namespace jit_amp {
 
 // What autocast does to operators that one without an autocast kernel calls inside.
-enum class Reach : uint8_t { nothing, promote, cast };
+enum class InnerAutocast : uint8_t { nothing, promote, cast };
 
 // The dtype of a result, as a function of the operands. observed.inc writes it as "?" (unknown),
 // "=012" (the same as operands 0, 1 and 2; those from the tenth on are a, b, …), "promote",
@@ -57,8 +57,8 @@ struct DimsRule {
 };
 
 struct Observed {
-  Reach cpu;
-  Reach cuda;
+  InnerAutocast cpu;
+  InnerAutocast cuda;
   std::vector<DtypeRule> dtypes;  // by result
   std::vector<DimsRule> dims;
 };

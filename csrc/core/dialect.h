@@ -37,7 +37,7 @@
 //   jit_amp::deferred[value=…]() -> int
 //       A constant that no pass folds, until legalize does.
 //   jit_amp::detached(Tensor(a) x) -> Tensor(a)
-//       x.detach(), which PyTorch's freezing is not to see; passes/quirks/keep_detach.h.
+//       x.detach(), which PyTorch's freezing is not to see; passes/quirks/freezing/keep_detach.h.
 //   jit_amp::scoped[Subgraph=…, devices=…](enabled…, dtype…, inputs…) -> …
 //       Runs the subgraph, one opaque node without side effects, under autocast's own dispatch. The
 //       state is among its operands, so equal nodes in different scopes are not equal.

@@ -6,7 +6,7 @@
 // tuples and objects, to what it may be. Containers that may be one, or one in the other, are one.
 //
 // An analysis: the graph does not change. Not seen: results that are operands and whose operators
-// do not say so (analysis/traits.h), where passes/quirks/tell_aliases.h has not run.
+// do not say so (analysis/traits.h), where passes/quirks/operators/tell_aliases.h has not run.
 #pragma once
 
 #include <ATen/core/ivalue.h>

@@ -6,8 +6,8 @@
 
 #include "core/graphs.h"
 #include "passes/source/specialize.h"
-#include "pipelines/freeze.h"
 #include "pipelines/script.h"
+#include "pipelines/tables.h"
 
 namespace jit_amp {
 namespace {
@@ -44,9 +44,8 @@ const Pass& pass_named(const std::string& wanted) {
   const size_t colon = wanted.find(':');
   const std::string name = wanted.substr(0, colon);
   int row = colon == std::string::npos ? 1 : std::stoi(wanted.substr(colon + 1));
-  for (const auto* table : {&flattening(), &lowering(), &running(), &recording(), &freezing(),
-                            &deciding(), &legalizing()}) {
-    for (const Pass& pass : *table) {
+  for (const auto& [table, passes] : graph_tables()) {
+    for (const Pass& pass : *passes) {
       if (pass.name == name && --row == 0) {
         return pass;
       }
@@ -100,7 +99,9 @@ bool run_alone(const std::string& name, Context& context) {
   if (pass.needs == Phase::source) {
     throw std::invalid_argument("jit_amp: `" + name + "` takes a function, not a graph");
   }
-  context.optimize_numerics = pass.target != For::exact;
+  if (pass.targets == For::exact) {
+    context.target = Target::exact;
+  }
   if (context.graph) {
     verify(*context.graph, pass.needs, "a test's graph");
     context.inputs = inputs_by_type(*context.graph);

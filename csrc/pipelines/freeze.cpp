@@ -22,18 +22,19 @@
 #include "passes/freeze/merge_branches.h"
 #include "passes/freeze/share_parts.h"
 #include "passes/freeze/write_queries.h"
-#include "passes/quirks/annotate_elements.h"
-#include "passes/quirks/detach_sizes.h"
-#include "passes/quirks/keep_addmm.h"
-#include "passes/quirks/keep_detach.h"
-#include "passes/quirks/keep_dim.h"
-#include "passes/quirks/keep_gradients.h"
-#include "passes/quirks/keep_in_place.h"
-#include "passes/quirks/keep_results.h"
-#include "passes/quirks/keep_zero_dim.h"
-#include "passes/quirks/promote_operands.h"
-#include "passes/quirks/write_activations.h"
-#include "passes/quirks/write_strides.h"
+#include "passes/quirks/autodiff/keep_gradients.h"
+#include "passes/quirks/autodiff/promote_operands.h"
+#include "passes/quirks/files/annotate_elements.h"
+#include "passes/quirks/freezing/keep_detach.h"
+#include "passes/quirks/onednn/detach_sizes.h"
+#include "passes/quirks/onednn/keep_in_place.h"
+#include "passes/quirks/onednn/write_activations.h"
+#include "passes/quirks/onednn/write_strides.h"
+#include "passes/quirks/operators/round_products.h"
+#include "passes/quirks/optimizer/keep_addmm.h"
+#include "passes/quirks/optimizer/keep_dim.h"
+#include "passes/quirks/optimizer/keep_results.h"
+#include "passes/quirks/optimizer/keep_zero_dim.h"
 #include "passes/server/channels_last.h"
 #include "passes/server/functionalize.h"
 #include "passes/server/fuse_attention.h"
@@ -191,6 +192,16 @@ const std::vector<Pass>& legalizing() {
       {"annotate_elements", run<annotate_elements>, Phase::stock, Phase::stock, Kind::quirk},
       {"guard_devices", run_guard_devices, Phase::stock, Phase::stock, Kind::meaning},
       {"guard_autocast", run_guard_autocast, Phase::stock, Phase::stock, Kind::meaning},
+  };
+  return passes;
+}
+
+const std::vector<Pass>& mending() {
+  static const auto& passes = *new std::vector<Pass>{
+      {"write_queries", run<write_queries>, Phase::inlined, Phase::stock, Kind::meaning},
+      {"round_products", run<round_products>, Phase::stock, Phase::stock, Kind::quirk, For::exact},
+      {"keep_results", run<keep_results>, Phase::stock, Phase::stock, Kind::quirk},
+      {"annotate_elements", run<annotate_elements>, Phase::stock, Phase::stock, Kind::quirk},
   };
   return passes;
 }

@@ -1,16 +1,19 @@
 // pipeline: passes in their order, as data.
 //
 // A pipeline is a table. Each row has the name of a pass, the function that runs it, the phases
-// (core/verify.h) in which it takes a graph and leaves it, what goes wrong without it, which frozen
-// modules it is for, and whether it reads facts. The name is that of the pass's file in
-// csrc/passes, of a pass of PyTorch's, or of what core/loops.h or an analysis does to a graph.
-// `run_pipeline` goes through a table and, around each pass,
+// (core/verify.h) in which it takes a graph and leaves it, what goes wrong without it, which
+// targets it is for, and whether it reads facts. passes/passes.inc says of each name what it is.
+// Most tables are for one graph, with a `Context`; those of pipelines/modules.h are for a whole
+// module, and the graphs of all its methods are in the phase. `run_pipeline` goes through a table
+// and, around each pass,
 //
-//   - leaves out what is for other frozen modules than this one;
+//   - leaves out what is for other targets than this one;
 //   - finds the facts that the pass reads, where an earlier pass has changed the graph since;
-//   - checks that the graph is in the phase that the pass needs, and, under JIT_AMP_VERIFY=1, that
-//     it is what its phase promises, and that the pass told the truth of whether it changed it;
-//   - prints the graph before and after for PyTorch's own log: PYTORCH_JIT_LOG_LEVEL=share_casts;
+//   - checks that the graphs are in the phase that the pass needs, and, under JIT_AMP_VERIFY=1,
+//   that
+//     they are what their phase promises, and that the pass told the truth of whether it changed
+//     them;
+//   - prints the graphs before and after for PyTorch's own log: PYTORCH_JIT_LOG_LEVEL=share_casts;
 //   - leaves out passes for speed beyond the first n that JIT_AMP_STOP_AFTER=n allows, in the whole
 //     process: to find the one that makes a difference;
 //   - adds up the time that the pass takes.
@@ -37,15 +40,24 @@
 
 namespace jit_amp {
 
-// All that the passes of a pipeline read and write.
+// How a program may round, and where it may run. What is not frozen is `exact`.
+enum class Target : uint8_t {
+  exact,     // as eager, everywhere: freeze(optimize_numerics=False)
+  portable,  // otherwise than eager, everywhere
+  server,    // the same, with operators that only builds for x86 have
+};
+
+// Throws std::invalid_argument for another name.
+Target target_named(const std::string& name);
+
+// All that the passes of a pipeline for one graph read and write.
 struct Context {
   // What is compiled, and for what. `self` is null for a function.
   torch::jit::GraphFunction* function = nullptr;
   torch::jit::ObjectPtr self = nullptr;
   Product product = Product::in_process;
   State entry = {};  // the autocast state around a call
-  bool optimize_numerics = false;
-  bool for_server = false;  // a frozen module may have operators that only builds for x86 have
+  Target target = Target::exact;
   std::vector<torch::jit::Stack> examples = {};    // of a frozen module's arguments, without self
   std::optional<IoDtype> io_dtype = std::nullopt;  // what a frozen module takes and gives
   bool check_inputs =
@@ -69,25 +81,28 @@ enum class Kind : uint8_t {
   speed,    // it takes longer, and is no less right
 };
 
-// Which frozen modules it is for. What is not frozen counts as `exact`.
+// Which targets it is for.
 enum class For : uint8_t {
   all,
-  exact,     // those that round as eager does
-  numerics,  // those that may round otherwise than eager
-  servers,   // those that may have operators that only builds for x86 have, and start no tasks
+  exact,
+  numerics,  // those that may round otherwise than eager: portable and server
+  servers,   // server; but not graphs that start tasks
 };
 
 enum class Reads : uint8_t { graph, facts };
 
-struct Pass {
+template <class C>
+struct PassOf {
   const char* name;
-  bool (*run)(Context& context);  // whether it changed the graph
+  bool (*run)(C& context);  // whether it changed the graphs
   Phase needs;
   Phase gives;
   Kind kind;
-  For target = For::all;
+  For targets = For::all;
   Reads reads = Reads::graph;
 };
+
+using Pass = PassOf<Context>;
 
 // A pass as a row has it, of a graph alone or with what is known of it. One that returns nothing
 // changes nothing.
@@ -113,11 +128,7 @@ bool run(Context& context) {
   }
 }
 
-// Whether the frozen module is for a server. One with tasks (torch.jit.fork) is not optimized for
-// servers: what a task writes while the rest runs has no place in the order of nodes.
-bool is_for_server(const Context& context);
-
-// Whether the pass is for this frozen module.
+// Whether the pass is for this target and this graph.
 bool is_for(const Pass& pass, const Context& context);
 
 void run_pipeline(const std::vector<Pass>& pipeline, Context& context);

@@ -8,10 +8,10 @@
 #include "passes/lowering/for_interpreter.h"
 #include "passes/lowering/run_tasks.h"
 #include "passes/lowering/share_casts.h"
-#include "passes/quirks/index_devices.h"
-#include "passes/quirks/round_products.h"
-#include "passes/quirks/tell_aliases.h"
-#include "passes/quirks/write_numbers.h"
+#include "passes/quirks/files/write_numbers.h"
+#include "passes/quirks/operators/index_devices.h"
+#include "passes/quirks/operators/round_products.h"
+#include "passes/quirks/operators/tell_aliases.h"
 #include "passes/source/flatten.h"
 #include "passes/source/fold_constants.h"
 #include "passes/source/name_convolutions.h"
@@ -76,7 +76,7 @@ const std::vector<Pass>& lowering() {
   return passes;
 }
 
-const std::vector<Pass>& recording() {
+const std::vector<Pass>& entering() {
   static const auto& passes = *new std::vector<Pass>{
       {"run_tasks", run<run_tasks>, Phase::flat, Phase::flat, Kind::meaning},
       {"enter_scopes", run_enter_scopes, Phase::flat, Phase::lowered, Kind::meaning},

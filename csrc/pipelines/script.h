@@ -9,7 +9,7 @@
 
 namespace jit_amp {
 
-// From source to flat. Reads `function`, `self`, `product` and `optimize_numerics`; writes `reads`.
+// From source to flat. Reads `function`, `self`, `product` and `target`; writes `reads`.
 const std::vector<Pass>& flattening();
 
 // From flat to lowered. Reads `product` and `entry`; writes `scopes`.
@@ -19,6 +19,6 @@ const std::vector<Pass>& lowering();
 const std::vector<Pass>& running();
 
 // From flat to runnable, with scopes that are entered as the graph runs.
-const std::vector<Pass>& recording();
+const std::vector<Pass>& entering();
 
 }  // namespace jit_amp

@@ -142,15 +142,6 @@ StrongFunctionPtr copied(const StrongFunctionPtr& function) {
   return copy;
 }
 
-Module submodule(const Module& module, const std::string& path) {
-  Module at = module;
-  std::istringstream names(path);
-  for (std::string name; std::getline(names, name, '.');) {
-    at = at.attr(name).toModule();
-  }
-  return at;
-}
-
 namespace {
 
 using Types = std::unordered_map<c10::TypePtr, c10::TypePtr>;

@@ -40,9 +40,6 @@ torch::jit::StrongFunctionPtr copied(const torch::jit::StrongFunctionPtr& functi
 // has forward hooks.
 torch::jit::Module own_copy(const torch::jit::Module& module);
 
-// The module at a dotted path.
-torch::jit::Module submodule(const torch::jit::Module& module, const std::string& path);
-
 // Without scopes, a copy that is served. Throws AutocastError where a scope cannot be known when
 // compiling.
 torch::jit::StrongFunctionPtr lowered_copy(const torch::jit::StrongFunctionPtr& function);

@@ -257,7 +257,7 @@ Explained explain(GraphFunction& function, const ObjectPtr& module, const std::v
       }
       copies.put_into(context.graph);
       insert_observers(nodes);
-      run_pipeline(recording(), context);
+      run_pipeline(entering(), context);
       code.emplace(context.graph, function.name());
     });
   }

@@ -203,7 +203,7 @@ std::shared_ptr<Graph> lowered_graph(GraphFunction& function, const ObjectPtr& s
       }
     }
     const bool enters = can_enter_scopes(*context.graph) && names_third_device(*context.graph);
-    run_pipeline(enters ? recording() : lowering(), context);
+    run_pipeline(enters ? entering() : lowering(), context);
     if (!context.entry.active()) {
       for (const std::string& warning : context.scopes.warnings) {
         TORCH_WARN(warning);
@@ -233,7 +233,7 @@ std::shared_ptr<Graph> recording_graph(GraphFunction& function, const ObjectPtr&
     if (!can_enter_scopes(*context.graph)) {
       return nullptr;
     }
-    run_pipeline(recording(), context);
+    run_pipeline(entering(), context);
     return context.graph;
   });
 }

@@ -11,6 +11,7 @@ from torch.jit import ScriptFunction, ScriptModule
 
 from jit_amp import _C
 from jit_amp._explain.records import Lowered, Place, Weight
+from jit_amp._freeze.packed import LARGE_WEIGHT
 
 
 def lowered_casts(scripted: Any, method: str) -> Iterator[Lowered]:
@@ -87,7 +88,7 @@ def weights_of(scripted: Any, method: str) -> Iterator[Weight]:
         if hasattr(packed, "native_bfloat16"):  # jit_amp/_freeze/packed.py
             for i in range(len(packed.plans)):
                 value = packed.dense(i)
-                if value.numel() < 32768:  # a constant too: csrc/passes/server/pack_weights.h
+                if value.numel() < LARGE_WEIGHT:  # a constant too
                     continue
                 yield Weight(dtype_name(value.dtype), tuple(value.shape), value.nbytes, ())
 

@@ -138,6 +138,7 @@ def freeze(
             "leave out either the examples or check_inputs=False"
         )
     _check_preserved(scripted, preserved)
+    form = target if optimize_numerics else "exact"  # csrc/pipelines/pipeline.h, Target
     io, originals = None, examples
     if io_dtype is not None:
         io = io_dtype, examples
@@ -149,7 +150,7 @@ def freeze(
         example_runs.check("freeze", scripted, originals)
         _original.run_frozen_optimizations(plain, optimize_numerics, methods)
         try:
-            _C.mend_frozen_by_pytorch(plain._c, bool(optimize_numerics))
+            _C.mend_frozen_by_pytorch(plain._c, form)
         except _C.AutocastError:  # it asks about autocast on a device that examples may tell
             if not examples:
                 raise
@@ -160,15 +161,14 @@ def freeze(
         scripted._c,
         preserved,
         examples,
-        bool(optimize_numerics),
-        target == "server",
+        form,
         bool(check_inputs),
         io,
     )
     example_runs.check("freeze", scripted, originals)
     if target == "server":
         with process_state.random_state():
-            _C.pack_weights(frozen, examples[0] if examples else None, _packed)
+            _C.pack_weights(frozen, examples[:1], _packed)
     return wrap_cpp_module(frozen)  # type: ignore[no-untyped-call, no-any-return]
 
 

@@ -1,9 +1,14 @@
 """The weights of a frozen module for servers, in the form that the processor computes with."""
 
-from typing import List, Tuple  # noqa: UP035  (TorchScript's)
+from typing import Final, List, Tuple  # noqa: UP035  (TorchScript's)
 
 import torch
 from torch import Tensor, nn
+
+from jit_amp import _C
+
+LARGE_WEIGHT: int = _C.thresholds()["kLargeWeight"]
+"""Elements. Of fewer, a weight stays a constant of the graph as well."""
 
 
 def emulates(dtype: torch.dtype) -> bool:
@@ -26,6 +31,8 @@ class Packed(nn.Module):
     dilation, groups and its input's four sizes; or nothing.
     """
 
+    large_weight: Final[int] = LARGE_WEIGHT
+    few_rows: Final[int] = _C.thresholds()["kFewRows"]
     weights: List[Tensor]  # noqa: UP006
     dtypes: List[int]  # noqa: UP006
     shapes: List[List[int]]  # noqa: UP006
@@ -71,7 +78,7 @@ class Packed(nn.Module):
 
     @torch.jit.export
     def dense(self, i: int) -> Tensor:
-        """The weight as it is saved."""
+        """Returns a weight as it is saved."""
         weight = self.weights[i]
         if weight.is_mkldnn:
             weight = weight.to_dense().view(self.shapes[i])
@@ -87,10 +94,8 @@ class Packed(nn.Module):
     def packed_one(self, weight: Tensor, plan: List[int]) -> Tensor:  # noqa: UP006
         bfloat16 = weight.dtype == torch.bfloat16
         if self.emulated_bfloat16 if bfloat16 else self.emulated_float16:
-            few = len(plan) == 1 and plan[0] < 4  # passes/server/widen_products.cpp
-            small = (
-                weight.dim() == 2 and weight.numel() < 32768
-            )  # csrc/passes/server/pack_weights.h
+            few = len(plan) == 1 and plan[0] < self.few_rows
+            small = weight.dim() == 2 and weight.numel() < self.large_weight
             return weight if few or small else weight.to(torch.float32)
         if len(plan) == 0:
             return weight

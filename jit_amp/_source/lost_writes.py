@@ -3,8 +3,8 @@
 ``z = y.type_as(x)`` may be ``y`` itself, and the operator's schema says that it is a new tensor. So
 TorchScript takes ``z += 1`` for a write that nobody reads, where ``z`` is not used later
 (torch/csrc/jit/passes/dead_code_elimination.cpp, which constant propagation runs when a function is
-compiled). What it leaves jit_amp sees to (csrc/passes/quirks/tell_aliases.h); what it drops is
-found here, in the source, so that it can be refused.
+compiled). What it leaves jit_amp sees to (csrc/passes/quirks/operators/tell_aliases.h); what it
+drops is found here, in the source, so that it can be refused.
 
 So it takes a write to the tensors of a list, ``torch._foreach_add_([y], 1)``, where nobody reads
 the list. The same becomes of ``mask[0] &= other``: of ``&=``, ``|=``, ``^=`` and ``**=`` the

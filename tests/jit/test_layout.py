@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import itertools
 import re
 from pathlib import Path
 
 import pytest
 
 import jit_amp
+from jit_amp import _C
 
 CSRC = Path(__file__).parents[2] / "csrc"
 LAYERS = ("old_glibc.cpp", "core", "analysis", "passes", "pipelines", "runtime", "bindings.cpp")
@@ -22,6 +24,10 @@ def includes(file: Path) -> list[Path]:
     return [Path(name) for name in re.findall(r'#include "([^"]+)"', (CSRC / file).read_text())]
 
 
+GENERATED = Path("definitions.inc")
+"""Of the files in core/definitions, by setup.py."""
+
+
 def layer(file: Path) -> int:
     return LAYERS.index(file.parts[0])
 
@@ -32,7 +38,7 @@ def test_no_file_includes_a_layer_above_its_own() -> None:
         f"{file} includes {other}"
         for file in files
         for other in includes(file)
-        if layer(other) > layer(file)
+        if other != GENERATED and layer(other) > layer(file)
     ]
     assert not upward, "\n".join(upward)
 
@@ -57,53 +63,55 @@ def test_no_string_is_longer_than_msvc_takes() -> None:
     for file in FILES:
         for text in re.findall(r'R"(\w*)\((.*?)\)\1"', (CSRC / file).read_text(), re.DOTALL):
             assert len(text[1].encode()) < 16_380, file
+    for file in (CSRC / "core/definitions").glob("*.py"):  # setup.py makes one of each function
+        for function in file.read_text().split("\ndef "):
+            assert len(function.encode()) < 16_380, file
+
+
+PASSES = {file.stem: file for file in FILES if file.parts[0] == "passes"}
+ROWS = [(table, *row) for table, _, rows in _C.pipelines() for row in rows]
+ROOMS = {"source", "lowering", "freeze", "quirks", "server"}
+CALLED = {"wrap", "widen", "cast_tensors", "restore_trace", "specialize"}
+"""What stands in no pipeline, because it is called where its input is made."""
 
 
 def test_a_pass_is_in_a_file_of_its_name() -> None:
-    """The tables name passes by their files, so that PyTorch's log finds them; PyTorch's own
-    passes, and an analysis, have their own names."""
-    tables = "".join((CSRC / f).read_text() for f in FILES if f.parts[0] == "pipelines")
-    names = set(re.findall(r'\{"(\w+)", run[_<]', tables))
+    """PyTorch's log finds passes by their files. What else the pipelines have says where it is
+    from: PyTorch, an analysis, the core."""
+    summaries = {name: folder for folder, name, _ in _C.passes()}
+    named = {name: file.parent.relative_to("passes").as_posix() for name, file in PASSES.items()}
     elsewhere = {
-        "inputs",  # analysis
-        "mark_loops", "unmark_loops",  # core/loops
-        "constant_propagation", "remove_list_mutation", "optimize_frozen_graph",  # PyTorch's
-    }  # fmt: skip
-    assert names >= {"flatten", "lower", "legalize"}
-    passes = {file.stem for file in FILES if file.parts[0] == "passes"}
-    assert names - passes == elsewhere
+        n for n, f in summaries.items() if f in ("core", "analysis", "pipelines", "PyTorch")
+    }
+    assert {name: f for name, f in summaries.items() if name not in elsewhere} == named
+    assert {name for _, name, *_ in ROWS} == set(summaries) - CALLED
 
 
-ROOMS = {"source", "lowering", "freeze", "quirks", "server"}
+def test_a_pipeline_takes_what_the_one_before_it_gives() -> None:
+    for _, _, rows in _C.pipelines():
+        assert all(row[1] == before[2] for before, row in itertools.pairwise(rows))
 
 
 def test_each_pass_has_a_room() -> None:
-    rooms = {file.parts[1] for file in FILES if file.parts[0] == "passes"}
-    assert rooms == ROOMS
-    assert all(len(file.parts) == 3 for file in FILES if file.parts[0] == "passes")
+    """Quirks stand by the part of PyTorch that they are about."""
+    assert {file.parts[1] for file in PASSES.values()} == ROOMS
+    assert all(len(f.parts) == (4 if f.parts[1] == "quirks" else 3) for f in PASSES.values())
 
 
 def test_the_tables_and_the_rooms_agree() -> None:
     """What mends a pass of PyTorch's is a row of that kind; what only servers get is for them."""
-    rows = re.findall(
-        r'\{"(\w+)", run[\w<>:]+, [^{}]*?(?:Kind::(\w+))?(?:,\s+For::(\w+))?(?:,\s+Reads::\w+)?\}',
-        "".join((CSRC / f).read_text() for f in FILES if f.parts[0] == "pipelines"),
-    )
-    room = {file.stem: file.parts[1] for file in FILES if file.parts[0] == "passes"}
-    kinds = {name: kind or "meaning" for name, kind, _ in rows if name in room}
-    assert len(rows) > 30
-    assert {name for name, kind in kinds.items() if kind == "quirk"} == {
-        name for name in kinds if room[name] == "quirks"
+    ours = [row for row in ROWS if row[1] in PASSES]
+    room = {name: file.parts[1] for name, file in PASSES.items()}
+    assert {name for _, name, _, _, kind, *_ in ours if kind == "quirk"} == {
+        name for _, name, *_ in ours if room[name] == "quirks"
     } | {"for_interpreter"}  # the interpreter's order
-    artefacts = {name: whom or "all" for name, _, whom in rows if name in room}
-    for_servers = {name for name, whom in artefacts.items() if whom == "servers"}
-    assert for_servers == {name for name in artefacts if room[name] == "server"}
+    for_servers = {name for _, name, _, _, _, targets, _ in ours if targets == "servers"}
+    assert for_servers == {name for _, name, *_ in ours if room[name] == "server"}
 
 
 def test_each_pass_has_tests_of_its_own() -> None:
-    passes = {file.stem for file in FILES if file.parts[0] == "passes"}
     tests = {file.stem for file in (Path(__file__).parent / "passes").glob("test_*.py")}
-    assert {f"test_{name}" for name in passes} <= tests
+    assert {f"test_{name}" for name in PASSES} <= tests
 
 
 def test_what_is_known_of_operators_stands_in_one_table() -> None:

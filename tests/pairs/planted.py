@@ -24,7 +24,7 @@ PLANTED = [
         "core/definitions: a third power is multiplied from the other side",
         (
             Edit(
-                "csrc/core/definitions/math.h",
+                "csrc/core/definitions/math.py",
                 "        return torch.matmul(torch.matmul(x, x), x)\n",
                 "        return torch.matmul(x, torch.matmul(x, x))\n",
             ),
@@ -106,7 +106,7 @@ PLANTED = [
         "quirks: what a branch gives is no other value",
         (
             Edit(
-                "csrc/passes/quirks/keep_dim.cpp",
+                "csrc/passes/quirks/optimizer/keep_dim.cpp",
                 "node->kind() == prim::If || node->kind() == prim::Loop ||",
                 "node->kind() == prim::Loop ||",
             ),
@@ -117,7 +117,7 @@ PLANTED = [
         "quirks: activations become new tensors where they are observed",
         (
             Edit(
-                "csrc/passes/quirks/write_activations.cpp",
+                "csrc/passes/quirks/onednn/write_activations.cpp",
                 "return std::none_of(uses.begin(), uses.end(),",
                 "return !std::none_of(uses.begin(), uses.end(),",
             ),
@@ -128,7 +128,7 @@ PLANTED = [
         "quirks: detach does not come back",
         (
             Edit(
-                "csrc/passes/quirks/keep_detach.cpp",
+                "csrc/passes/quirks/freezing/keep_detach.cpp",
                 "return rename(graph, ops::detached, aten::detach);",
                 "return rename(graph, ops::detached, ops::detached);",
             ),

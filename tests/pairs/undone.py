@@ -152,7 +152,7 @@ FAULTS = [
         (
             Edit(
                 "jit_amp/_freeze/freeze.py",
-                "        _C.mend_frozen_by_pytorch(plain._c, bool(optimize_numerics))\n",
+                "        _C.mend_frozen_by_pytorch(plain._c, form)\n",
             ),
             Edit(
                 "csrc/pipelines/freeze.cpp",
@@ -297,7 +297,7 @@ FAULTS = [
         "writes to what may be an operand vanish",
         (
             Edit(
-                "csrc/passes/quirks/tell_aliases.cpp",
+                "csrc/passes/quirks/operators/tell_aliases.cpp",
                 "if (!may_write(graph->block())) {",
                 "if (true || !may_write(graph->block())) {",
             ),
@@ -359,7 +359,7 @@ FAULTS = [
         "a product of sparse matrices is refused",
         (
             Edit(
-                "csrc/core/definitions/math.h",
+                "csrc/core/definitions/math.py",
                 "def _sparse_mm(x: Tensor, y: Tensor) -> Tensor:\n    # One",
                 "def _not_sparse_mm(x: Tensor, y: Tensor) -> Tensor:\n    # One",
             ),
@@ -390,7 +390,7 @@ FAULTS = [
         "forces that a frozen model computes differ from the second call on",
         (
             Edit(
-                "csrc/passes/quirks/keep_gradients.cpp",
+                "csrc/passes/quirks/autodiff/keep_gradients.cpp",
                 "  bool changed = false;\n  for (Node* node",
                 "  bool changed = false;\n  return changed;\n  for (Node* node",
             ),

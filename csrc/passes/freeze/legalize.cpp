@@ -345,7 +345,7 @@ class Legalizer {
 
   // Puts the definition in the operator's place, with what the facts know of its operands.
   void define(Node* node, const char* name) {
-    std::string source = kDefinitions;
+    std::string source = kDialect;
     if (node->kind() == ops::cast || node->kind() == ops::opt_dtype ||
         node->kind() == ops::known_device) {
       source = written_for(ops::accelerator_in(node), source);

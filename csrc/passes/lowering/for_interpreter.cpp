@@ -6,7 +6,7 @@
 #include "core/dialect.h"
 #include "core/graphs.h"
 #include "core/loops.h"
-#include "passes/quirks/keep_addmm.h"
+#include "passes/quirks/optimizer/keep_addmm.h"
 
 namespace jit_amp {
 namespace {

@@ -9,7 +9,7 @@
 //   - It hands a forked task to an executor of PyTorch's choice, which differentiates parts of the
 //     task itself. So a task becomes one `jit_amp::scoped_effect`, which runs what was in it. Not a
 //     task that forks or waits itself, or calls a method that may: it would keep a thread waiting.
-//     There only `addmm` is kept from being split (passes/quirks/keep_addmm.h).
+//     There only `addmm` is kept from being split (passes/quirks/optimizer/keep_addmm.h).
 //
 // Preserved: everything that the graph does.
 #pragma once

@@ -5,10 +5,10 @@
 #include <torch/csrc/jit/passes/peephole_list_idioms.h>
 #include <torch/csrc/jit/passes/remove_mutation.h>
 
+#include "analysis/attention.h"
 #include "analysis/traits.h"
 #include "core/graphs.h"
-#include "passes/quirks/write_activations.h"
-#include "passes/server/fuse_attention.h"
+#include "passes/quirks/onednn/write_activations.h"
 
 namespace jit_amp {
 namespace {

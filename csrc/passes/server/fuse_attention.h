@@ -5,17 +5,7 @@
 // time, keeps them in float32, and rounds once where the program rounds at each step. Blocks do
 // what the program does, for a few heads or queries at a time, in memory that they take once.
 //
-// The rule is algebra. Between the first product and the softmax, each operator makes of the scores
-// `S` one of these, so that all of them together are `scale * S + mask`:
-//
-//   - a product with a number or its inverse: of the scale, and of the mask before it;
-//   - a sum with a tensor: of the mask;
-//   - `masked_fill` or `where` with minus infinity, or with a number so low that nothing is left of
-//     it after the softmax: minus infinity in the mask;
-//   - a conversion between floating point dtypes, a copy, a dropout that is off: nothing.
-//
-// The products are `matmul`, `bmm`, `baddbmm` or an `einsum` of two operands; the softmax is over
-// the rows or the columns, and the second product takes what it gives from either side.
+// What is found, and what is left alone, says analysis/attention.h.
 //
 // What is not known when freezing is asked at run time: the number of dimensions, whether sizes
 // broadcast as the operator wants. Where the answer is no the program runs as it was written.
@@ -53,9 +43,6 @@
 #include "analysis/facts.h"
 
 namespace jit_amp {
-
-// Whether the node is a product of matrices that can give the scores, as many as there are.
-bool is_batched_product(const torch::jit::Node* node);
 
 // Returns whether the graph changed.
 bool fuse_attention(const std::shared_ptr<torch::jit::Graph>& graph, const Facts& facts);

@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "analysis/thresholds.h"
 #include "analysis/traits.h"
 #include "core/graphs.h"
 #include "core/processor.h"
@@ -54,12 +55,6 @@ std::optional<Activation> activation_of(const Node* node) {
   return found;
 }
 
-// Products of a linear layer's call. For no more than that PyTorch does not call oneDNN, which
-// would take longer to be set up than the layer takes (use_mkldnn_matmul in
-// aten/src/ATen/native/mkldnn/Matmul.cpp).
-constexpr int64_t kTooFewToFuse = 64 * 64;
-// Elements of a weight. Asking takes a tenth of the time of such a layer.
-constexpr int64_t kTooSmallToAsk = 32 * 32;
 constexpr size_t kWeightAt = 1;
 constexpr size_t kBiasAt = 2;
 

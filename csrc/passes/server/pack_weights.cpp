@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "analysis/thresholds.h"
 #include "core/copies.h"
 #include "core/graphs.h"
 #include "core/processor.h"

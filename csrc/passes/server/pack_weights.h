@@ -23,9 +23,6 @@
 
 namespace jit_amp {
 
-// Of fewer elements a weight stays a constant as well: to be read at once, where it is plain.
-constexpr int64_t kLargeWeight = 1 << 15;
-
 // A weight, and how it is packed: for a convolution padding, stride, dilation, groups and the
 // input's sizes, for a linear layer the number of rows; nothing where it is not.
 struct Packable {

@@ -10,23 +10,15 @@
 #include <unordered_map>
 #include <vector>
 
+#include "analysis/thresholds.h"
 #include "analysis/traits.h"
 #include "core/graphs.h"
 #include "core/processor.h"
-#include "passes/server/pack_weights.h"
 
 namespace jit_amp {
 namespace {
 
 using namespace torch::jit;
-
-// A linear layer with less than that is left as it is, whatever it is given.
-constexpr int64_t kTooSmallToWiden = 1 << 10;
-// Fewer rows take as long in a reduced dtype: all the time goes to reading the weight.
-constexpr int64_t kFewRows = 4;
-// From so many multiplications on two conversions take less than they save.
-constexpr int64_t kWorthwhile = 1 << 17;
-constexpr int64_t kWorthwhileProduct = 1 << 14;
 
 bool is_product(const Node* node) {
   const Group group = traits_of(node).group;

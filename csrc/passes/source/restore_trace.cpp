@@ -102,7 +102,7 @@ void decide_at_run_time(Node* cast, const std::string& device) {
   cast->output()->replaceAllUsesWith(call->output());
   cast->destroy();
   const auto type = c10::Device(device).type();
-  const std::string source = written_for(type, kDefinitions);
+  const std::string source = written_for(type, kDialect);
   replace_by(call, source, "cast", *definition(source, "cast"));
 }
 

@@ -32,7 +32,7 @@ EXAMPLE = (torch.rand(8, 256),)
 def frozen(scoped: bool = True) -> torch._C.ScriptModule:
     torch.manual_seed(0)
     module = torch.jit.script(Layer(scoped).eval())
-    return _C.freeze_module(module._c, [], [EXAMPLE], True, True, True, None)
+    return _C.freeze_module(module._c, [], [EXAMPLE], "server", True, None)
 
 
 def large(module: torch._C.ScriptModule) -> list[Tensor]:
@@ -45,7 +45,7 @@ def large(module: torch._C.ScriptModule) -> list[Tensor]:
 def test_the_weight_moves_and_the_result_stays() -> None:
     module, before = frozen(), wrap_cpp_module(frozen())
     assert len(large(module)) == 1
-    _C.pack_weights(module, EXAMPLE, _packed)
+    _C.pack_weights(module, [EXAMPLE], _packed)
     assert large(module) == []
     packed = wrap_cpp_module(module)
     for x in (*EXAMPLE, torch.rand(3, 256), torch.rand(2, 2, 256)):  # packed for the first
@@ -54,7 +54,7 @@ def test_the_weight_moves_and_the_result_stays() -> None:
 
 def test_what_the_example_does_not_reach_is_plain() -> None:
     module = frozen()
-    _C.pack_weights(module, None, _packed)
+    _C.pack_weights(module, [], _packed)
     assert large(module) == []
     expected = wrap_cpp_module(frozen())(*EXAMPLE)
     torch.testing.assert_close(wrap_cpp_module(module)(*EXAMPLE), expected, rtol=2**-7, atol=2**-7)
@@ -63,5 +63,5 @@ def test_what_the_example_does_not_reach_is_plain() -> None:
 def test_what_does_not_ask_the_processor_stays() -> None:
     module = frozen(scoped=False)
     before = str(module._get_method("forward").graph)
-    _C.pack_weights(module, EXAMPLE, _packed)
+    _C.pack_weights(module, [EXAMPLE], _packed)
     assert str(module._get_method("forward").graph) == before

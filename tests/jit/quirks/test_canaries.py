@@ -22,10 +22,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from jit_amp import _C
+
 from ..support import operators, unsanitized
 
 ROOT = Path(__file__).parents[3]
-PASSES = {path.stem for path in (ROOT / "csrc/passes/quirks").glob("*.cpp")}
+PASSES = {path.stem for path in (ROOT / "csrc/passes/quirks").rglob("*.cpp")}
 BF16 = torch.bfloat16
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -482,7 +484,17 @@ def test_pytorch_needs_what_is_elsewhere(canary: Callable[[], bool]) -> None:
 
 
 def test_each_has_a_canary_and_a_row() -> None:
-    assert set(CANARIES) == PASSES
-    text = (ROOT / "docs/internals.md").read_text()
-    section = text[text.index("## What PyTorch's passes get wrong") :].split("\n## ")[0]
-    assert set(re.findall(r"^\| `(\w+)` \|", section, re.M)) == PASSES
+    assert set(CANARIES) == PASSES == {name for name, *_ in _C.quirks()}
+
+
+def test_the_releases_of_the_rows_are_those_of_the_matrix() -> None:
+    """Which runs the canaries with each of them."""
+    matrix = (ROOT / "scripts/torch-matrix").read_text()
+    releases = re.findall(r"\b(\d\.\d+)\.\d\b", matrix)
+    assert {(first, last) for *_, first, last in _C.quirks()} == {
+        (min(releases, key=_number), max(releases, key=_number))
+    }
+
+
+def _number(release: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in release.split("."))
