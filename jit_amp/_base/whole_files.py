@@ -36,7 +36,7 @@ class Part:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path: str | None = None
         self._given = path
-        self._target = Path(os.path.realpath(path))  # a link stays one
+        self._target = _target_of(path)
         self._file: BinaryIO | None = None
         self._name = ""  # beside the file's own, where it has one
         self._old: os.stat_result | None = None
@@ -115,9 +115,15 @@ class Part:
             raise OSError(error.errno, why, os.fspath(self._given)) from error
 
 
+def _target_of(path: str | os.PathLike[str]) -> Path:
+    """The file that a link leads to, as the link stays one; not of /dev/stdout, for example."""
+    is_special = os.path.exists(path) and not os.path.isfile(path)
+    return Path(path if is_special else os.path.realpath(path))
+
+
 def may_be_written(path: str | os.PathLike[str]) -> bool:
     """Whether one is allowed to: an older file, and the folder, where it gets its name."""
-    target = Path(os.path.realpath(path))
+    target = _target_of(path)
     if not target.exists():
         return os.access(target.parent, os.W_OK)
     return os.access(target, os.W_OK) and (

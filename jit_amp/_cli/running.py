@@ -78,7 +78,13 @@ def with_scope(model: Any, autocast: str | None, device: str) -> Any:
 
 
 def print_out(given: argparse.Namespace, text: object) -> None:
-    print(text, file=given.out)
+    try:
+        print(text, file=given.out, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        why = f"it could not be written ({error.strerror})"
+        raise OSError(error.errno, why, "standard output") from error
 
 
 def about_file(path: Path, size: int, operators: Sequence[str]) -> str:
