@@ -24,6 +24,7 @@
 #include "passes/source/wrap.h"
 #include "pipelines/alone.h"
 #include "pipelines/tables.h"
+#include "runtime/archive.h"
 #include "runtime/attach.h"
 #include "runtime/explain.h"
 #include "runtime/export.h"
@@ -508,10 +509,30 @@ void bind_replacements(py::module_& m) {
       .def_property_readonly("is_released", &Hold::is_released)
       .def_property_readonly("is_anothers", &Hold::is_anothers);
   py::class_<AtExit>(m, "AtExit")
-      .def(py::init<std::vector<py::object>>())
-      .def("__enter__", [](const AtExit&) {})
+      .def(py::init<std::vector<py::object>, py::object>(), py::arg("calls"),
+           py::arg("begin") = py::none())
+      .def("__enter__", &AtExit::enter)
       .def("__exit__", [](const AtExit& calls, const py::args&) { calls.exit(); });
   m.def("forget_other_threads", &Replaced::forget_other_threads);
+}
+
+// Files that are written.
+void bind_archives(py::module_& m) {
+  using jit_amp::Output;
+  py::class_<Output>(m, "Output")
+      .def(py::init<py::object>())
+      .def("write",
+           [](Output& output, const py::buffer& data) {
+             const auto info = data.request();
+             return output.write(data, info.size * info.itemsize);
+           })
+      .def("check", &Output::check);
+  m.def(
+      "save_module",
+      [](const Module& module, const py::object& write, bool is_lite) {
+        jit_amp::save_module(module, write, is_lite);
+      },
+      py::arg("module"), py::arg("write"), py::kw_only(), py::arg("is_lite"));
 }
 
 // jit_amp.policy.
@@ -626,6 +647,7 @@ PYBIND11_MODULE(_C, m) {
   bind_tracing(m);
   bind_explaining(m);
   bind_replacements(m);
+  bind_archives(m);
   bind_policies(m);
   bind_tests(m);
 }

@@ -19,6 +19,9 @@ void raise_what_python_says(bool failed) {
   }
 }
 
+// How often a call is made that is interrupted each time: who holds Ctrl-C down gives up before.
+constexpr int kTries = 100;
+
 }  // namespace
 
 Replaced::Replaced(pybind11::object owner, pybind11::object name, pybind11::object value)
@@ -140,14 +143,31 @@ bool Hold::is_released() const { return is_released_; }
 
 bool Hold::is_anothers() const { return thread_ != 0 && thread_ != PyThread_get_thread_ident(); }
 
+void AtExit::enter() const {
+  if (begin.is_none()) {
+    return;
+  }
+  try {
+    begin();
+  } catch (const pybind11::error_already_set&) {
+    exit();
+    throw;
+  }
+}
+
 void AtExit::exit() const {
   std::optional<pybind11::error_already_set> failure;
   for (const pybind11::object& call : calls) {
-    try {
-      call();
-    } catch (const pybind11::error_already_set& error) {
-      if (!failure) {
-        failure.emplace(error);
+    bool is_interrupted = true;
+    for (int tries = 0; is_interrupted && tries < kTries; ++tries) {
+      is_interrupted = false;
+      try {
+        call();
+      } catch (const pybind11::error_already_set& error) {
+        is_interrupted = !error.matches(PyExc_Exception);
+        if (!failure) {
+          failure.emplace(error);
+        }
       }
     }
   }

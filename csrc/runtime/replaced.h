@@ -76,10 +76,14 @@ class C10_HIDDEN Hold {
   bool is_released_ = false;
 };
 
-// Calls that are made in this order, each whatever becomes of those before it.
+// Calls that are made in this order, each whatever becomes of those before it. One that Ctrl-C
+// interrupts, or what else is no `Exception`, is made again: it may be made twice.
 struct C10_HIDDEN AtExit {
   std::vector<pybind11::object> calls;
+  // What is called when it is entered, if not None; where that raises, they are called at once.
+  pybind11::object begin;
 
+  void enter() const;
   // Throws what the first of them that fails raises.
   void exit() const;
 };

@@ -275,6 +275,9 @@ void Watch::stop(bool failed) {
 }
 
 void Watch::note_gradients(const std::vector<Tensor>& outputs) {
+  if (run_->error) {  // no operator was seen since
+    std::rethrow_exception(run_->error);
+  }
   const at::DisableRecordFunctionGuard quiet;
   run_->note_gradients(outputs);
 }

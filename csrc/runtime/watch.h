@@ -34,7 +34,7 @@ class Watch {
   void start();
   // Throws what `place` threw. Where `failed`, the program has: its run does not count.
   void stop(bool failed);
-  // After the first run, before it stops: see gradients.h.
+  // After the first run, before it stops: see gradients.h. Throws what `place` threw.
   void note_gradients(const std::vector<at::Tensor>& outputs);
 
   // Tensors whose values are to be what they were: what a run writes to them, restore() undoes.

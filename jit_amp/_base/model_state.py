@@ -8,7 +8,6 @@ and what C++ holds, are not brought back.
 from __future__ import annotations
 
 import collections
-import contextlib
 import functools
 import random
 import sys
@@ -19,12 +18,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from jit_amp import _C
+
 _CODE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
 _PLAIN_TENSORS = (Tensor, nn.Parameter, getattr(nn, "Buffer", Tensor))
 
 
-@contextlib.contextmanager
-def kept(model: nn.Module) -> Iterator[None]:
+def kept(model: nn.Module) -> _C.AtExit:
     """The model, its parameters and gradients included, is afterwards what it was; inside, there
     are no gradients yet."""
     state = _State()
@@ -32,17 +32,20 @@ def kept(model: nn.Module) -> Iterator[None]:
     parameters = list(model.parameters())  # those of scripted submodules too
     gradients = [each.grad for each in parameters]
     kept_gradients = [None if each is None else each.clone() for each in gradients]
-    try:
+
+    def drop_gradients() -> None:
         for parameter in parameters:
             parameter.grad = None
-        yield
-    finally:
+
+    def bring_back() -> None:
         with torch.no_grad():
             state.bring_back()
             for parameter, gradient, was in zip(parameters, gradients, kept_gradients, strict=True):
                 parameter.grad = gradient
                 if gradient is not None and was is not None:
                     gradient.copy_(was)
+
+    return _C.AtExit([bring_back], drop_gradients)
 
 
 class _State:

@@ -8,19 +8,19 @@ change the same module, and leave in any order.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import copyreg
 import functools
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
+from jit_amp import _C
 from jit_amp._base import replacing
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -31,23 +31,29 @@ _lock = threading.RLock()
 _kinds: weakref.WeakValueDictionary[type, type] = weakref.WeakValueDictionary()
 
 
-@contextlib.contextmanager
-def changed(wraps: Mapping[nn.Module, Wrap], name: str = "forward") -> Iterator[None]:
+def changed(wraps: Mapping[nn.Module, Wrap], name: str = "forward") -> _C.AtExit:
     """Until this is left, the method of these modules is what their function makes of it.
 
     Args:
         wraps: to each module a function that takes the bound method and returns what runs instead.
         name: ``"forward"``, or ``"_call_impl"``, which runs hooks too.
     """
-    changes: list[_Change] = []
-    with contextlib.ExitStack() as stack:
+    changes: list[_Change | _Overlaid] = []
+
+    def begin() -> None:
         for module, wrap in wraps.items():
             change = _Change(name, wrap)
-            if not change.begin(module):
-                stack.enter_context(_overlaid(module, name, wrap))
             changes.append(change)
-            stack.callback(change.end)
-        yield
+            if not change.begin(module):
+                overlaid = _Overlaid(module, name, wrap)
+                changes.append(overlaid)
+                overlaid.begin()
+
+    def end() -> None:
+        for change in reversed(changes):
+            change.end()
+
+    return _C.AtExit([end], begin)
 
 
 def is_changed(module: nn.Module) -> bool:
@@ -55,38 +61,45 @@ def is_changed(module: nn.Module) -> bool:
     return _HELD in vars(module)
 
 
-@contextlib.contextmanager
-def _overlaid(module: nn.Module, name: str, wrap: Wrap) -> Iterator[None]:
+class _Overlaid:
     """The same for one that has such an attribute itself, or was scripted."""
-    with _lock:
-        overlays = _overlays.setdefault(module, {})
-        if name not in overlays:
-            overlays[name] = _Overlay(module, name)
-        overlay = overlays[name]
-        overlay.wraps = (*overlay.wraps, wrap)
-    try:
-        with overlay.replacement:
-            yield
-    finally:
+
+    def __init__(self, module: nn.Module, name: str, wrap: Wrap) -> None:
+        self._module, self._name, self._wrap = module, name, (self, wrap)
+        self._hold: _C.Hold | None = None
+
+    def begin(self) -> None:
         with _lock:
-            left = list(overlay.wraps)
-            left.remove(wrap)
-            overlay.wraps = tuple(left)
-            if not left:
-                overlays.pop(name, None)
+            overlays = _overlays.setdefault(self._module, {})
+            if self._name not in overlays:
+                overlays[self._name] = _Overlay(self._module, self._name)
+            overlay = overlays[self._name]
+            overlay.wraps = (*overlay.wraps, self._wrap)
+        self._hold = _C.Hold(overlay.replacement)
+
+    def end(self) -> None:
+        if self._hold is not None:
+            self._hold.release()
+        with _lock:
+            overlays = _overlays.get(self._module, {})
+            overlay = overlays.get(self._name)
+            if overlay is not None:
+                overlay.wraps = tuple(each for each in overlay.wraps if each is not self._wrap)
+                if not overlay.wraps:
+                    overlays.pop(self._name, None)
 
 
 class _Overlay:
     """A method that stands in a module's own attributes for a while, and what is made of it."""
 
     def __init__(self, module: nn.Module, name: str) -> None:
-        self.wraps: tuple[Wrap, ...] = ()
+        self.wraps: tuple[tuple[_Overlaid, Wrap], ...] = ()
         below = getattr(module, name)
 
         @functools.wraps(below)
         def running_otherwise(*args: Any, **kwargs: Any) -> Any:
             function = below
-            for wrap in self.wraps:
+            for _, wrap in self.wraps:
                 function = wrap(function)
             return function(*args, **kwargs)
 
@@ -109,6 +122,7 @@ class _Change:
             return False
         with _lock:
             held = vars(module).get(_HELD)
+            self.modules.add(module)
             if not isinstance(held, _Held) or held.module() is not module:
                 try:
                     if not _is_kind(type(module)):
@@ -125,12 +139,14 @@ class _Change:
     def end(self) -> None:
         with _lock:
             for module in list(self.modules):
-                held = vars(module)[_HELD]
-                held.changes = tuple(each for each in held.changes if each is not self)
-                if not held.changes:
+                held = vars(module).get(_HELD)
+                if isinstance(held, _Held):
+                    held.changes = tuple(each for each in held.changes if each is not self)
+                    if held.changes:
+                        continue
                     del vars(module)[_HELD]
-                    if _is_kind(type(module)):
-                        object.__setattr__(module, "__class__", type(module).__mro__[2])
+                if _is_kind(type(module)):
+                    object.__setattr__(module, "__class__", type(module).__mro__[2])
 
 
 class _Held:

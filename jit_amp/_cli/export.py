@@ -10,6 +10,7 @@ import jit_amp
 from jit_amp._base.json_records import as_json
 from jit_amp._cli.mistakes import mistaken_if_refused
 from jit_amp._cli.running import about_file, loaded, print_out, step, with_scope
+from jit_amp._cli.saving import save_program
 
 
 def run_export(given: argparse.Namespace) -> int:
@@ -18,7 +19,7 @@ def run_export(given: argparse.Namespace) -> int:
         scoped = with_scope(model, given.autocast, given.device)
         program = jit_amp.export(scoped, inputs, strict=given.strict)
     with step("saving"):
-        torch.export.save(program, given.output)
+        save_program(program, given.output)
     operators = sorted({str(node.target) for node in program.graph.nodes if _is_operator(node)})
     size = given.output.stat().st_size
     text = about_file(given.output, size, operators)

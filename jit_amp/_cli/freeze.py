@@ -12,8 +12,9 @@ from torch import nn
 import jit_amp
 from jit_amp import _C
 from jit_amp._base.json_records import as_json
-from jit_amp._cli.mistakes import Mistaken, mistaken_if_not_written, mistaken_if_refused
+from jit_amp._cli.mistakes import Mistaken, mistaken_if_refused
 from jit_amp._cli.running import about_file, loaded, print_out, step, with_scope
+from jit_amp._cli.saving import save_module
 from jit_amp._cli.triton import write_repository
 from jit_amp._explain.graph import weights_of
 from jit_amp._explain.records import REDUCED
@@ -47,14 +48,12 @@ def run_freeze(given: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     saved = given.output / "1" / "model.pt" if given.triton else given.output
-    with mistaken_if_not_written(given.output):
+    with step("saving"):
         if given.triton:
             with mistaken_if_refused():
                 write_repository(given.output.parent, given.output.name, frozen, inputs)
-        elif given.lite:
-            frozen._save_for_lite_interpreter(str(saved))
         else:
-            torch.jit.save(frozen, saved)
+            save_module(frozen, saved, is_lite=given.lite)
     operators = torch.jit.export_opnames(frozen)  # type: ignore[no-untyped-call]
     size = Path(saved).stat().st_size
     text = about_file(given.output, size, operators)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import shlex
 import sys
 import warnings
@@ -194,8 +195,21 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _open_what_is_closed() -> None:
+    """Standard streams that whoever starts the process has closed: the next file that is opened
+    would be one, and what PyTorch writes to it would be in that file."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest that is free
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w" if descriptor else "r"))  # noqa: SIM115
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit status: 1 where something is wrong, 2 for a mistake."""
+    _open_what_is_closed()
     given = _parser().parse_args(arguments)
     try:
         with warnings.catch_warnings():
@@ -216,6 +230,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         is_told = isinstance(error, (Mistaken, RuntimeError)) and str(error)
         text = str(error) if is_told else f"{type(error).__name__}: {error}"
+        if isinstance(error, OSError) and error.filename:
+            text = f"{error.filename}: {error.strerror}"
         if " " not in text:  # a mere number or name
             text = f"{type(error).__name__}: {text}"
         print(f"jit-amp: {text}", file=sys.stderr)

@@ -38,16 +38,3 @@ def mistaken_if_refused() -> Iterator[None]:
         if places and source_files.is_jit_amps(places[-1].filename):
             raise Mistaken(str(error)) from error
         raise
-
-
-@contextlib.contextmanager
-def mistaken_if_not_written(path: Path) -> Iterator[None]:
-    """PyTorch's writer raises its own assertions where a file cannot be written."""
-    try:
-        yield
-    except (RuntimeError, OSError) as error:
-        is_of_writer = "inline_container" in str(error) or "miniz" in str(error)
-        if isinstance(error, OSError) or is_of_writer:
-            why = error.strerror if isinstance(error, OSError) else "is the disk full?"
-            raise Mistaken(f"--output {path}: it could not be written ({why})") from error
-        raise

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ import torch
 from torch import nn
 
 import jit_amp
+from jit_amp._base import whole_files
 from jit_amp._cli.inputs import check_call, inputs_of
 from jit_amp._cli.mistakes import Mistaken, said
 from jit_amp._cli.models import model_of
@@ -37,11 +37,7 @@ def check_command(given: argparse.Namespace) -> None:
         if path and not is_folder and (path.is_dir() or not path.parent.is_dir()):
             why = "is a folder" if path.is_dir() else f"there is no folder {str(path.parent)!r}"
             raise Mistaken(f"--{option} {path}: {why}; write the path of a file to be written")
-        if (
-            path
-            and not is_folder
-            and not os.access(path if path.exists() else path.parent, os.W_OK)
-        ):
+        if path and not is_folder and not whole_files.may_be_written(path):
             raise Mistaken(f"--{option} {path}: it may not be written there")
     if getattr(given, "triton", False) and not given.input:
         raise Mistaken("--triton needs --input: the configuration has its dtypes")
@@ -82,7 +78,13 @@ def with_scope(model: Any, autocast: str | None, device: str) -> Any:
 
 
 def print_out(given: argparse.Namespace, text: object) -> None:
-    print(text, file=given.out)
+    try:
+        print(text, file=given.out, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        why = f"it could not be written ({error.strerror})"
+        raise OSError(error.errno, why, "standard output") from error
 
 
 def about_file(path: Path, size: int, operators: Sequence[str]) -> str:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import re
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from jit_amp import _C
+from jit_amp._base import whole_files
+from jit_amp._cli.saving import put_module
 
 # Those of Triton's PyTorch backend. It has no bfloat16.
 _TYPES = {
@@ -38,6 +44,7 @@ def write_repository(
         TypeError: an input or output that Triton's PyTorch backend cannot have: no tensor, or of a
             dtype that it lacks, bfloat16 among them.
         ValueError: a name that is no folder's, or an example on several devices.
+        OSError: a file cannot be written. Both take their names when both are complete.
     """
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
         raise ValueError(f"jit_amp: {name!r} is not the name of a Triton model")
@@ -71,9 +78,18 @@ def write_repository(
     text += [f"instance_group [ {{ kind: {kind} }} ]"]
 
     target = Path(folder) / name
-    (target / "1").mkdir(parents=True, exist_ok=True)
-    torch.jit.save(module, target / "1" / "model.pt")
-    (target / "config.pbtxt").write_text("\n".join(text) + "\n")
+    made = [each for each in (target / "1", target) if not each.exists()]
+    with _C.AtExit([functools.partial(_drop_empty, each) for each in made]):
+        (target / "1").mkdir(parents=True, exist_ok=True)
+        paths = target / "1" / "model.pt", target / "config.pbtxt"
+        with whole_files.written(*paths) as (model, config):
+            put_module(module, model)
+            config.write(("\n".join(text) + "\n").encode())
+
+
+def _drop_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # it has its files
+        folder.rmdir()
 
 
 def _entry(name: str, value: Any) -> str:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import jit_amp
+from jit_amp._base import whole_files
 from jit_amp._cli.inputs import inputs_of
 from jit_amp._cli.mistakes import Mistaken, mistaken_if_refused
 from jit_amp._cli.models import data_of, model_of, named
@@ -39,7 +40,7 @@ def run_tune(given: argparse.Namespace) -> int:
             resume=given.resume,
         )
     if given.output:
-        given.output.write_text(result.to_json() + "\n", encoding="utf-8")
+        whole_files.write_text(given.output, result.to_json() + "\n")
     if given.html:
         result.to_html(given.html)
     text = result.to_code(model) if given.code else result

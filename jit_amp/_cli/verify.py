@@ -145,12 +145,16 @@ def run_verify(given: argparse.Namespace) -> int:
     if given.json:
         print_out(given, as_json({"agrees": not wrong, "worst": worst, "rows": rows}))
     else:
-        print(f"{len(rows) - len(wrong)} of {len(rows)} outputs agree, of three calls of each form")
+        agree = (
+            f"{len(rows) - len(wrong)} of {len(rows)} outputs agree, of three calls of each form"
+        )
+        print_out(given, agree)
         if worst and (wrong or worst["off"]):
             made_in = f", made in {place}: {place.text}" if place else ""
-            print(f"worst: {worst['output']} of {worst.get('form', '')}: {worst['why']}{made_in}")
+            where = f"{worst['output']} of {worst.get('form', '')}"
+            print_out(given, f"worst: {where}: {worst['why']}{made_in}")
         if len(others) > 1:
-            print(_table_of_forms(ordered))
+            print_out(given, _table_of_forms(ordered))
     return 1 if wrong else 0
 
 

@@ -7,10 +7,9 @@ import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
-from jit_amp._base import extras
+from jit_amp._base import extras, whole_files
 from jit_amp._explain import text
 from jit_amp._explain.records import Place, Records, Row
 from jit_amp._explain.verdict import NEEDS, Summary, summary, verdict
@@ -40,12 +39,13 @@ class Comparison:
         """Writes one page: both verdicts, the numbers side by side, and the lines that differ.
 
         Raises:
+            OSError: the file cannot be written; an older one is then as it was.
             ImportError: Jinja2 or Pygments is not there: ``pip install jit_amp[explain]``.
         """
         with extras.for_pages():
             from jit_amp._base import html
         page = html.filled("compare.html.j2", compared=self, number=text.number, verdict=verdict)
-        Path(path).write_text(page, encoding="utf-8")
+        whole_files.write_text(path, page)
 
     @property
     def numbers(self) -> list[tuple[str, Any, Any]]:

@@ -30,8 +30,8 @@ from jit_amp._script.script import _scripted
 TIMED_RUNS = 5  # after one that warms up
 
 
-@process_state.onednn()
-@process_state.modes()
+@process_state.around(process_state.onednn)
+@process_state.around(process_state.modes)
 def explain(
     obj: Any,
     example_inputs: Any = None,

@@ -7,9 +7,8 @@ import json
 import os
 import types
 from dataclasses import dataclass
-from pathlib import Path
 
-from jit_amp._base import arguments, extras, json_records
+from jit_amp._base import arguments, extras, json_records, whole_files
 from jit_amp._explain import comparison, text, verdict
 from jit_amp._explain.comparison import Comparison
 from jit_amp._explain.records import Records
@@ -86,9 +85,10 @@ class Report(Records):
         """Writes one page that needs no network: the sources, line by line, with what runs there.
 
         Raises:
+            OSError: the file cannot be written; an older one is then as it was.
             ImportError: Jinja2 or Pygments is not there: ``pip install jit_amp[explain]``.
         """
-        Path(path).write_text(_pages().render(self), encoding="utf-8")
+        whole_files.write_text(path, _pages().render(self))
 
     def to_text(self, *, width: int | None = None, all: bool = False) -> str:
         """The report as a table.

@@ -83,7 +83,7 @@ def lines_of(rows: Iterable[Row]) -> list[LineTotal]:
 
 
 def _has_colors() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def cut(text: str, width: int) -> str:

@@ -229,12 +229,13 @@ def run(
         watch.protect(copier.shared)
         function = called if method == "forward" else getattr(called, method)
         begin = time.perf_counter()
-        try:
-            heard = told, not count
-            with _WARNINGS_HEARD, replacing.values(vars(_this_thread), heard=heard):
-                _one_run(watch, places, function, given, named, gradients and not count)
-        finally:
-            watch.restore()
+        heard = told, not count
+        with (
+            _C.AtExit([watch.restore]),
+            _WARNINGS_HEARD,
+            replacing.values(vars(_this_thread), heard=heard),
+        ):
+            _one_run(watch, places, function, given, named, gradients and not count)
         times.append(time.perf_counter() - begin)
     assert places is not None
     rows = [_described(seen, at, backward, places) for seen, at, backward in watch.seen()]
@@ -260,8 +261,13 @@ def _one_run(
     gradients: bool,
 ) -> None:
     failed = True
+
+    def end() -> None:
+        places.end()
+        watch.stop(failed)
+
     places.begin(sys._getframe())
-    try:
+    with _C.AtExit([end]):
         # The scopes that this thread enters.
         with _SCOPES_SEEN, replacing.values(vars(_this_thread), places=places):
             watch.start()
@@ -269,9 +275,6 @@ def _one_run(
             if gradients:
                 watch.note_gradients(list(tensors_in(result)))
         failed = False
-    finally:
-        places.end()
-        watch.stop(failed)
 
 
 def _all_of(result: Any, function: Callable[..., Any]) -> Any:

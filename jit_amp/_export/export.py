@@ -38,7 +38,7 @@ from jit_amp._runs.schema import misfit
 from jit_amp._script.script import _scripted
 
 
-@process_state.onednn()
+@process_state.around(process_state.onednn)
 def export(
     model: Any,
     args: tuple[Any, ...],

@@ -27,8 +27,8 @@ _ExampleInputs = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
 _CAST = (torch.bfloat16, torch.float16, torch.float32)  # what io_dtype is for
 
 
-@process_state.out_of_inference_mode()
-@process_state.onednn()
+@process_state.around(process_state.out_of_inference_mode)
+@process_state.around(process_state.onednn)
 def freeze(
     mod: torch.nn.Module,
     preserved_attrs: list[str] | _ExampleInputs | None = None,
@@ -194,7 +194,7 @@ def _packed(weights: list[Tensor], plans: list[list[int]]) -> Any:
     return made
 
 
-@process_state.onednn()
+@process_state.around(process_state.onednn)
 def optimize_for_inference(
     mod: torch.nn.Module,
     other_methods: list[str] | _ExampleInputs | None = None,
@@ -249,7 +249,7 @@ def optimize_for_inference(
     return mod
 
 
-@process_state.onednn()
+@process_state.around(process_state.onednn)
 def facts(
     module: torch.nn.Module,
     example_inputs: _ExampleInputs | None = None,

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from jit_amp._base import arguments, extras, json_records
+from jit_amp._base import arguments, extras, json_records, whole_files
 from jit_amp._precision import in_float32, patch
 from jit_amp._precision.records import Found, shown, shown_error
 
@@ -161,11 +161,12 @@ class Precision(Found):
         saving, each unit's own error, and the sources with the lines that stay in float32.
 
         Raises:
+            OSError: the file cannot be written; an older one is then as it was.
             ImportError: Jinja2 or Pygments is not there: ``pip install jit_amp[explain]``.
         """
         with extras.for_pages():
             from jit_amp._precision import page
-        Path(path).write_text(page.render(self), encoding="utf-8")
+        whole_files.write_text(path, page.render(self))
 
     def __str__(self) -> str:
         return _text(self)

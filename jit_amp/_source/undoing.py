@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from jit_amp import _C
 from jit_amp._source.failed import Failed
 
 _MOST_MEMBERS = 1000  # of a list or dictionary that is compared before and after
@@ -51,20 +52,25 @@ def undone(text: str, owner: Any, names: Mapping[str, Any]) -> Iterator[Callable
             return "NumPy's random state"
         return ""
 
-    change = ""
-    try:
+    found: list[str] = []
+
+    def put_back() -> None:
+        change = changed()
+        if not change:
+            return
+        found.append(change)
+        for (_, container), before in zip(containers, contents, strict=True):
+            if not _is_same(_contents(container), before):
+                _put_back(container, before)
+        random.setstate(pythons)
+        torch.random.set_rng_state(torchs)
+        if numpy:
+            numpy.random.set_state(numpys)
+
+    with _C.AtExit([put_back]):
         yield changed
-    finally:
-        if change := changed():
-            for (_, container), before in zip(containers, contents, strict=True):
-                if not _is_same(_contents(container), before):
-                    _put_back(container, before)
-            random.setstate(pythons)
-            torch.random.set_rng_state(torchs)
-            if numpy:
-                numpy.random.set_state(numpys)
-    if change:
-        raise Failed(124, text, change)
+    if found:
+        raise Failed(124, text, found[0])
 
 
 def _version(tensor: torch.Tensor) -> int:

@@ -8,12 +8,13 @@ import linecache
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from jit_amp import _C
 from jit_amp._base import arguments, model_state, module_methods, process_state
 from jit_amp._base.trees import leaves
 from jit_amp._precision import in_float32
@@ -94,13 +95,15 @@ class Run:
     def _parts(self, names: Sequence[str]) -> in_float32.Parts:
         return in_float32.Parts(self.kind, tuple(names), self.device_type, self.dtype, self.around)
 
-    @contextlib.contextmanager
-    def _undone(self) -> Iterator[None]:
+    def _undone(self) -> _C.AtExit:
         """The model, the random state and the modes, which a metric may leave changed, are
         afterwards what they were; seeded inside."""
-        with process_state.random_state(), model_state.kept(self.model), process_state.modes():
-            torch.manual_seed(self.seed)
-            yield
+        return process_state.all_of(
+            process_state.random_state(),
+            model_state.kept(self.model),
+            process_state.modes(),
+            begin=functools.partial(torch.manual_seed, self.seed),
+        )
 
     def _outputs(self) -> list[Any]:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Sequence
@@ -36,13 +37,17 @@ class Progress:
 
     def say(self, text: str) -> None:
         now = time.monotonic()
-        if sys.stderr.isatty():
-            print(f"\rtune: {text[:150]}".ljust(160), end="", file=sys.stderr, flush=True)
-            self._wrote = True
-        elif now - self._said > 10:
-            print(f"tune: {text}", file=sys.stderr, flush=True)
-            self._said = now
+        if sys.stderr is None:  # as in a service
+            return
+        with contextlib.suppress(OSError):  # a full disk there ends no search
+            if sys.stderr.isatty():
+                print(f"\rtune: {text[:150]}".ljust(160), end="", file=sys.stderr, flush=True)
+                self._wrote = True
+            elif now - self._said > 10:
+                print(f"tune: {text}", file=sys.stderr, flush=True)
+                self._said = now
 
     def end(self) -> None:
         if self._wrote:
-            print(file=sys.stderr)
+            with contextlib.suppress(OSError):
+                print(file=sys.stderr)

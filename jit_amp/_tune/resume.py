@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from jit_amp._base import whole_files
 from jit_amp._base.json_records import as_json
 from jit_amp._base.trees import leaves
 
@@ -21,6 +23,7 @@ class MeasuredFile:
         self._path = Path(path)
         self._errors: dict[tuple[str, ...], float] = {}
         self._before: dict[str, Any] | None = None  # what was measured there
+        self._has_failed = False
         if not self._path.exists():
             return
         try:
@@ -45,13 +48,16 @@ class MeasuredFile:
 
     def add(self, key: tuple[str, ...], error: float) -> None:
         self._errors[key] = error
-        self._write()
+        try:
+            self._write()
+        except OSError as failure:  # what was measured until here is not lost for that
+            if not self._has_failed:
+                self._has_failed = True
+                warnings.warn(f"resume: {self._path}: {failure.strerror}", stacklevel=2)
 
     def _write(self) -> None:
         text = as_json({"of": self._of, "measured": list(self._errors.items())})
-        partial = self._path.with_name(self._path.name + ".part")
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(self._path)
+        whole_files.write_text(self._path, text)
 
 
 def sizes_of(outputs: Any) -> list[float]:

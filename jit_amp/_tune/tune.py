@@ -16,9 +16,9 @@ from jit_amp._tune.measuring import Run
 from jit_amp._tune.metrics import TOLERANCES
 
 
-@process_state.onednn()
-@process_state.modes()
-@process_state.random_state()  # which a DataLoader moves
+@process_state.around(process_state.onednn)
+@process_state.around(process_state.modes)
+@process_state.around(process_state.random_state)  # which a DataLoader moves
 def tune(
     model: nn.Module,
     data: Any,

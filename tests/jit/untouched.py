@@ -190,18 +190,25 @@ def _scripted_value(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield f"value of {path}", value
 
 
-def assert_untouched(
+def changed(
     before: dict[str, Any], after: dict[str, Any], may_change: Callable[[str], bool] = Changes()
-) -> None:
-    """Asserts that two snapshots are equal, but for what may change."""
+) -> list[str]:
+    """What differs between two snapshots, but for what may change."""
     paths = [path for path in {**before, **after} if path != "objects" and not may_change(path)]
     nothing = "nothing"
-    changed = [
+    return [
         f"{path}: {before.get(path, nothing)!r:.200}, then {after.get(path, nothing)!r:.200}"
         for path in paths
         if not (path in before and path in after and _same(before[path], after[path]))
     ]
-    assert not changed, "a call has changed\n" + "\n".join(changed)
+
+
+def assert_untouched(
+    before: dict[str, Any], after: dict[str, Any], may_change: Callable[[str], bool] = Changes()
+) -> None:
+    """Asserts that two snapshots are equal, but for what may change."""
+    found = changed(before, after, may_change)
+    assert not found, "a call has changed\n" + "\n".join(found)
 
 
 def _same(a: Any, b: Any) -> bool:

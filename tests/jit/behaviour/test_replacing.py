@@ -1,16 +1,14 @@
 """What jit_amp puts in place of PyTorch's for a while: gone afterwards, whatever came between."""
 
 import ast
-import contextlib
 import functools
 import inspect
-import linecache
-import os
 import sys
 import threading
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +21,10 @@ from jit_amp._base import replacing
 from jit_amp._precision import in_float32
 from jit_amp._script import compilation
 
+from ..interrupts import Line, is_interrupted, lines_of
 from ..support import assert_same
+from ..untouched import CHANGES, changed, snapshot
 
-PACKAGE = str(Path(jit_amp.__file__).parent) + os.sep
 BF16 = torch.bfloat16
 
 
@@ -71,74 +70,104 @@ def state() -> list[Any]:
     ]
 
 
-def scripts() -> Any:
-    return jit_amp.script(Net())
+class Trained(nn.Module):
+    """All that a call could leave changed: a list, a buffer, random numbers, a mode, gradients,
+    a hook."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.register_buffer("calls", torch.zeros(()))
+        self.log: list[int] = []
+        self.dropout = nn.Dropout(0.5)
+        self.register_forward_hook(lambda module, _, result: module.log.append(1))
+        for parameter in self.parameters():
+            parameter.grad = torch.ones_like(parameter)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.log.append(0)
+        return self.dropout(self.second(self.first(x) * 1e3))
 
 
-def traces() -> Any:
-    return jit_amp.trace(Net(), (X,))
+def measures(model: nn.Module) -> float:
+    model.train(not model.training)
+    loss = model(X).float().square().mean()
+    loss.backward()
+    return float(loss.detach())
 
 
-def explains() -> Any:
-    return jit_amp.explain(Net(), (X,))
+@dataclass(frozen=True)
+class Program:
+    run: Callable[[], Any]
+    given: Any = ()
+    may_change: Callable[[str], bool] = lambda _: False
 
 
-def applies() -> Any:
-    with precision().apply(Net()) as model:
-        return model(X)
+def scripts() -> Program:
+    return Program(lambda: jit_amp.script(net)(X), net := Net())
+
+
+def traces() -> Program:
+    return Program(lambda: jit_amp.trace(net, (X,))(X), net := Net(), CHANGES["trace"])
+
+
+def freezes() -> Program:
+    return Program(lambda: jit_amp.freeze(net, (X,))(X), net := Net().eval())
+
+
+def exports() -> Program:
+    return Program(lambda: jit_amp.export(net, (X,)), net := Net().eval())
+
+
+def explains() -> Program:
+    return Program(
+        lambda: jit_amp.explain(net, (X,), gradients=True, numerics=True), net := Trained()
+    )
+
+
+def tunes() -> Program:
+    model = Trained()
+    return Program(
+        lambda: jit_amp.tune(model, (X,), dtype=BF16, metric=measures, tolerance=1.0),
+        model,
+        lambda path: path.endswith(", writes"),  # it is written to, and written to again
+    )
+
+
+def applies() -> Program:
+    found = precision()
+
+    def run() -> None:
+        with found.apply(model) as applied:
+            assert applied is model
+
+    return Program(run, model := Trained())
 
 
 @functools.cache
 def precision() -> jit_amp.Precision:
-    return jit_amp.tune(Net(), (X,), dtype=BF16, tolerance=1e-9)
+    return jit_amp.tune(Trained().eval(), (X,), dtype=BF16, tolerance=1e-9)
 
 
-def installs() -> Any:
+def installs() -> Program:
     """Who is interrupted between ``install()`` and its block has installed it for good."""
-    try:
-        with jit_amp.install():
-            return torch.jit.script(Net())
-    finally:
-        jit_amp.uninstall()
+
+    net = Net()
+
+    def run() -> Any:
+        try:
+            with jit_amp.install():
+                return torch.jit.script(net)
+        finally:
+            jit_amp.uninstall()
+
+    return Program(run, net)
 
 
-class Interrupted(BaseException):
-    """As Ctrl-C raises it: between any two lines."""
-
-
-@contextlib.contextmanager
-def interrupt(at: int | None) -> Iterator[list[tuple[str, int]]]:
-    """Raises at the nth time that a line of jit_amp's is reached; gives the lines that were."""
-    lines: list[tuple[str, int]] = []
-
-    def trace(frame: types.FrameType, event: str, _: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(PACKAGE):
-            return None
-        # That of a `with` is reached again before its exits are called; Ctrl-C does not come there.
-        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-        is_with = line.lstrip().startswith("with ")
-        if event == "line" and not is_with and not is_entering(frame):
-            lines.append((frame.f_code.co_filename, frame.f_lineno))
-            if len(lines) - 1 == at:
-                sys.settrace(None)
-                raise Interrupted
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield lines
-    finally:
-        sys.settrace(before)
-
-
-def is_entering(frame: types.FrameType | None) -> bool:
-    """Whether torch.autocast is being entered or left, which an interrupt breaks without us too."""
-    while frame is not None:
-        if frame.f_code in (torch.autocast.__enter__.__code__, torch.autocast.__exit__.__code__):
-            return True
-        frame = frame.f_back
-    return False
+PROGRAMS = [scripts, traces, freezes, exports, explains, tunes, applies, installs]
+RESTORING = {"replacing", "trace", "compiling", "hooks", "_install", "module_methods"}
+RESTORING |= {"in_float32", "watch", "process_state", "model_state", "undoing", "measuring"}
 
 
 @pytest.fixture
@@ -146,35 +175,35 @@ def most(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("--interrupts"))
 
 
-def first_times(lines: list[tuple[str, int]]) -> list[int]:
-    return [i for i, line in enumerate(lines) if line not in lines[:i]]
+def left_behind(make: Callable[[], Program], line: Line) -> list[str]:
+    """What is otherwise after an interrupt: PyTorch's functions, autocast, the model, its gradients
+    and hooks, and the random state."""
+    program = make()
+    expected, own, before = state(), held_by_pytorch(), snapshot(program.given)
+    is_interrupted(program.run, line)
+    now = held_by_pytorch()
+    left = [".".join(name) for name in own if now.get(name) is not own[name]]
+    left += changed(before, snapshot(program.given), program.may_change)
+    return left + ([] if state() == expected else ["the state of autocast and of jit_amp"])
 
 
-@pytest.mark.parametrize("program", [scripts, traces, explains, applies, installs])
-def test_an_interrupt_leaves_nothing(program: Callable[[], Any], most: int) -> None:
-    """At lines of the modules that replace and restore, and at some of the others'."""
-    program()
-    expected, own = state(), held_by_pytorch()
-    with interrupt(None) as lines:
-        program()
-    restoring = {"replacing", "trace", "compiling", "hooks", "_install", "module_methods"}
-    restoring |= {"in_float32", "watch"}
-    at = [
-        i
-        for number, i in enumerate(first_times(lines))
-        if Path(lines[i][0]).stem in restoring or number % 10 == 0
-    ]
-    assert len(at) > 10
+@pytest.mark.parametrize("make", PROGRAMS)
+def test_an_interrupt_leaves_nothing(make: Callable[[], Program], most: int) -> None:
+    """At lines of the modules that replace and restore, and at some of the others'; all with
+    ``--interrupts 0``."""
+    make().run()
+    make().run()
+    lines = lines_of(make().run)
+    assert len(lines) > 10
     if most:
-        at = at[:: -(-len(at) // most)]
-    for i in at:
-        with contextlib.suppress(Interrupted), interrupt(i):
-            program()
-        where = f"interrupted at {lines[i]}"
-        now = held_by_pytorch()
-        assert [name for name in own if now.get(name) is not own[name]] == [], where
-        assert state() == expected, where
-    program()
+        lines = [
+            line for i, line in enumerate(lines) if Path(line[0]).stem in RESTORING or i % 10 == 0
+        ]
+        lines = lines[:: -(-len(lines) // most)]
+    left = {line: what for line in lines if (what := left_behind(make, line))}
+    print(f"{make.__name__}: {len(lines)} lines, {len(left)} left something behind")
+    assert not left
+    make().run()
 
 
 def test_threads_hold_a_function_and_end_in_any_order() -> None:
