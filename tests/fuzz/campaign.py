@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from . import artefacts, hostile
+from . import artefacts, hostile, workers
 from .oracle import Outcome, check
 from .programs import Program, generate
 from .reduce import reduced
@@ -227,7 +227,7 @@ def run_chunk(first: int, end: int, folder: Path, tally: Tally) -> None:
             command("--worker", first, end, "--folder", folder),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=hostile.environment(),
+            env=workers.environment(),
             text=True,
         )
         lines: queue.Queue[str] = queue.Queue()
@@ -275,7 +275,7 @@ def _crash(seed: int, folder: Path, status: int) -> dict[str, Any]:
         command("--crash", seed, "--folder", folder),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env=hostile.environment(),
+        env=workers.environment(),
         check=False,
     )
     return {
@@ -336,7 +336,7 @@ def main() -> int:
         return 0
     well = True
     if options.graphs:
-        well = hostile.campaign(options.graphs, options.seed, options.jobs)
+        well = workers.campaign(hostile.CASES, options.graphs, options.seed, options.jobs)
     if not (options.programs or options.graphs or options.artefacts):
         options.programs = 1000
     for count, seed in ((options.programs, 0), (options.artefacts, ARTEFACTS)):
