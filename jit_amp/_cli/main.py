@@ -15,6 +15,7 @@ import torch
 
 import jit_amp
 from jit_amp._base.json_records import as_json
+from jit_amp._base.printable import printable_lines
 from jit_amp._cli import errors
 from jit_amp._cli.explain import run_explain
 from jit_amp._cli.export import run_export
@@ -218,5 +219,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = str(error) if is_told else f"{type(error).__name__}: {error}"
         if " " not in text:  # a mere number or name
             text = f"{type(error).__name__}: {text}"
-        print(f"jit-amp: {text}", file=sys.stderr)
+        print(f"jit-amp: {printable_lines(text)}", file=sys.stderr)
         return 2 if isinstance(error, Mistaken) else 1
