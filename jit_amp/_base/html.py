@@ -6,6 +6,8 @@ all that is put into a template.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -49,14 +51,21 @@ def _colors(style: str, selector: str) -> str:
     return str(formatter.get_style_defs(selector))
 
 
+def _sha256(script: str) -> str:
+    """As a policy names a script."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
 def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
+    made = jinja2.Environment(
         loader=jinja2.PackageLoader("jit_amp._base"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.filters["sha256"] = _sha256
+    return made
 
 
 def parts_of(

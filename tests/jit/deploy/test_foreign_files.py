@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import io
 import json
 import os
@@ -383,3 +385,26 @@ def test_inputs_are_checked(tmp_path: Path, capsys: Any) -> None:
     for text in ("[" * 100_000, "1" * 5000):
         assert main(["explain", str(model), "--input", text]) == 2
         assert "Traceback" not in capsys.readouterr().err
+
+
+# Pages.
+
+
+def pages(folder: Path) -> list[str]:
+    report = jit_amp.explain(Net().eval(), (X,))
+    report.to_html(folder / "report.html")
+    report.compare(report).to_html(folder / "compared.html")
+    jit_amp.Precision.from_json(precision_json()).to_html(folder / "precision.html")
+    return [(folder / f"{name}.html").read_text() for name in ("report", "compared", "precision")]
+
+
+def test_a_page_says_that_nothing_is_fetched(tmp_path: Path) -> None:
+    for page in pages(tmp_path):
+        [policy] = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+        assert "default-src 'none'" in policy and "form-action 'none'" in policy
+        [script] = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        assert f"script-src 'sha256-{digest}';" in policy
+        assert page.index("Content-Security-Policy") < page.index("<style")
+        assert not re.search(r"\son\w+=", page)  # handlers in attributes, which it forbids
+        assert not re.search(r"(src|href)=\"(?!#|data:)", page)
