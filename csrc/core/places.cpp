@@ -53,6 +53,7 @@ std::optional<PythonFrame> frame_in(const std::string& text) {
 }
 
 // All frames of a traced node's source, from the innermost; none where it is a text of a program.
+// The tracer names the source as the first of them.
 std::vector<PythonFrame> frames_of(const SourceRange& range) {
   std::vector<PythonFrame> frames;
   if (!range.source()) {
@@ -61,7 +62,7 @@ std::vector<PythonFrame> frames_of(const SourceRange& range) {
   std::istringstream lines(range.source()->text_str().str());
   for (std::string line; std::getline(lines, line);) {
     auto frame = frame_in(line);
-    if (!frame) {
+    if (!frame || (frames.empty() && range.source()->filename() != frame->file)) {
       return {};
     }
     frames.push_back(std::move(*frame));

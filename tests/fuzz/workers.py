@@ -32,7 +32,7 @@ class Cases:
     module: str
     count: str  # how it calls so many of them
     excused: tuple[str, ...]  # the stages that are PyTorch's alone
-    part: int = 500  # a process
+    part: int = 250  # a process
     hang: float = 60.0  # seconds for one stage
 
 
@@ -69,6 +69,7 @@ def run(
     seed: int,
     progress: Callable[[int], None] = lambda done: None,
     jobs: int = 1,
+    found: Callable[[int, str], None] = lambda number, outcome: None,
 ) -> tuple[Counter[str], dict[int, str]]:
     """Runs that many cases; returns how many had which outcome, and what was wrong with which."""
     outcomes: Counter[str] = Counter()
@@ -79,6 +80,7 @@ def run(
         with lock:
             if outcome.startswith("BAD"):
                 bad[number] = outcome
+                found(number, outcome)
                 outcome = "BAD"
             outcomes[outcome] += 1
             progress(outcomes.total())
@@ -152,6 +154,9 @@ def campaign(cases: Cases, count: int, seed: int, jobs: int) -> bool:
             rate = done / (time.monotonic() - start)
             print(f"{done}/{count} {cases.count}, {rate:.0f}/s", file=sys.stderr, flush=True)
 
-    outcomes, bad = run(cases, count, seed, progress, jobs)
+    def found(number: int, outcome: str) -> None:
+        print(f"{cases.count} {number}: {outcome[:300]}", file=sys.stderr, flush=True)
+
+    outcomes, bad = run(cases, count, seed, progress, jobs, found)
     print(report(cases, outcomes, bad, seed))
     return not bad
