@@ -14,10 +14,13 @@
 #include "analysis/reach.h"
 #include "analysis/traits.h"
 #include "core/copies.h"
+#include "core/debug_info.h"
 #include "core/error.h"
 #include "core/forks.h"
+#include "core/graphs.h"
 #include "core/ignored.h"
 #include "core/places.h"
+#include "core/printable.h"
 #include "passes/freeze/own_constants.h"
 #include "passes/quirks/files/write_numbers.h"
 #include "passes/source/restore_trace.h"
@@ -99,8 +102,37 @@ std::vector<torch::jit::Stack> stacks_of(const Module& module,
   return stacks;
 }
 
+// Of a file that was loaded: bytes that are no UTF-8 are escaped.
+py::str as_text(const std::string& text) {
+  PyObject* made =
+      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace");
+  if (!made) {
+    throw py::error_already_set();
+  }
+  return py::reinterpret_steal<py::str>(made);
+}
+
 py::tuple as_python(const jit_amp::Place& place) {
-  return py::make_tuple(place.file, place.line, place.column, place.function);
+  const py::object text = place.text ? py::object(as_text(*place.text)) : py::none();
+  return py::make_tuple(as_text(place.file), place.line, place.column, as_text(place.function),
+                        text);
+}
+
+template <typename Texts>
+py::list as_python(const Texts& sources) {
+  py::list texts;
+  for (const auto& [file, line, text] : sources) {
+    texts.append(py::make_tuple(as_text(file), line, as_text(text)));
+  }
+  return texts;
+}
+
+py::dict as_python(const std::map<jit_amp::SourceLine, std::vector<jit_amp::SourceSpan>>& lines) {
+  py::dict made;
+  for (const auto& [at, spans] : lines) {
+    made[py::make_tuple(as_text(at.first), at.second)] = spans;
+  }
+  return made;
 }
 
 py::dict as_python(const jit_amp::OperatorRecord& at) {
@@ -138,23 +170,24 @@ py::dict as_python(const jit_amp::OperatorRecord& at) {
                         py::arg("elements") = g.elements, py::arg("underflows") = g.underflows,
                         py::arg("overflow_scale") = g.overflow_scale);
   }
-  return py::dict(
-      py::arg("name") = at.name, py::arg("stack") = places(at.stack), py::arg("module") = at.module,
-      py::arg("is_call") = at.is_call, py::arg("states") = states, py::arg("scopes") = scopes,
-      py::arg("policies") = at.policy, py::arg("calls") = at.calls, py::arg("seconds") = at.seconds,
-      py::arg("cast_seconds") = at.cast_seconds, py::arg("operands") = at.operands,
-      py::arg("results") = at.results, py::arg("devices") = at.devices, py::arg("casts") = casts,
-      py::arg("taken") = at.taken, py::arg("shapes") = at.shapes, py::arg("numerics") = numerics,
-      py::arg("gradient") = gradient);
+  return py::dict(py::arg("name") = as_text(at.name), py::arg("stack") = places(at.stack),
+                  py::arg("module") = as_text(at.module), py::arg("is_call") = at.is_call,
+                  py::arg("states") = states, py::arg("scopes") = scopes,
+                  py::arg("policies") = at.policy, py::arg("calls") = at.calls,
+                  py::arg("seconds") = at.seconds, py::arg("cast_seconds") = at.cast_seconds,
+                  py::arg("operands") = at.operands, py::arg("results") = at.results,
+                  py::arg("devices") = at.devices, py::arg("casts") = casts,
+                  py::arg("taken") = at.taken, py::arg("shapes") = at.shapes,
+                  py::arg("numerics") = numerics, py::arg("gradient") = gradient);
 }
 
-// What was seen of a function's operators, and what eager would warn of.
+// What was seen of a function's operators, what eager would warn of, and the texts they stand in.
 py::tuple as_python(const jit_amp::Explained& explained) {
   py::list operators;
   for (const auto& at : explained.operators) {
     operators.append(as_python(at));
   }
-  return py::make_tuple(operators, explained.warnings);
+  return py::make_tuple(operators, explained.warnings, as_python(explained.sources));
 }
 
 // Errors, and PyTorch's as Python knows them.
@@ -192,7 +225,26 @@ void bind_errors(py::module_& m) {
     return rows;
   });
   m.def("set_package_folders", &jit_amp::set_package_folders);
-  m.def("users_line", &jit_amp::users_line);
+  m.def("place_of", [](const torch::jit::Node* node) {
+    return as_python(jit_amp::place_of(node->sourceRange()));
+  });
+  // PyTorch reads it when it is asked for a place, and may crash.
+  m.def("forget_damaged_places", [](const Module& module) {
+    for (torch::jit::Function* function : module._ivalue()->compilation_unit()->get_functions()) {
+      if (GraphFunction* compiled = torch::jit::tryToGraphFunction(*function)) {
+        for (const torch::jit::Node* node : jit_amp::all_nodes(*compiled->graph())) {
+          jit_amp::before_saving(node->sourceRange());
+        }
+      }
+    }
+  });
+  m.def("users_line", [](const torch::jit::Node* node) {
+    const auto place = jit_amp::users_line(node);
+    return place ? py::object(as_python(*place)) : py::none();
+  });
+  m.def("printable", [](const py::bytes& text, bool lines) {
+    return jit_amp::printable(std::string(text), lines);
+  });
   // Those that Python finds.
   m.def(
       "refuse",
@@ -213,9 +265,12 @@ void bind_scripting(py::module_& m) {
   py::class_<jit_amp::Sources>(m, "Sources")
       .def_readonly("qualified_name", &jit_amp::Sources::qualified_name)
       .def_readonly("arguments", &jit_amp::Sources::arguments)
-      .def_readonly("texts", &jit_amp::Sources::texts)
-      .def_readonly("writes", &jit_amp::Sources::writes)
-      .def_readonly("anew", &jit_amp::Sources::anew);
+      .def_property_readonly("texts",
+                             [](const jit_amp::Sources& all) { return as_python(all.texts); })
+      .def_property_readonly("writes",
+                             [](const jit_amp::Sources& all) { return as_python(all.writes); })
+      .def_property_readonly("anew",
+                             [](const jit_amp::Sources& all) { return as_python(all.anew); });
   m.def("sources_of", [](const StrongFunctionPtr& function) {
     return jit_amp::sources_of(torch::jit::toGraphFunction(*function.function_));
   });

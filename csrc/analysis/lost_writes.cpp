@@ -8,6 +8,7 @@
 
 #include "analysis/hidden_calls.h"
 #include "analysis/modules.h"
+#include "core/debug_info.h"
 #include "core/error.h"
 #include "core/graphs.h"
 

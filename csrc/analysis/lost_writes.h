@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
+#include "core/places.h"
+
 namespace jit_amp {
 
-// File, number of the first line, text.
-using SourceText = std::tuple<std::string, size_t, std::string>;
 // File and number of the line.
 using SourceLine = std::pair<std::string, size_t>;
 // Where it begins and ends in the text.

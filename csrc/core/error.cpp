@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "core/places.h"
+#include "core/printable.h"
 
 namespace jit_amp {
 namespace {
@@ -95,7 +96,7 @@ AutocastError diagnostic(Diagnostic name, const Node* node,
   text << where << (where.empty() ? "" : "\n\n");
   text << "Instead: " << filled(row.instead, next) << "\n\nMore: jit-amp errors JA" << row.code
        << ", or docs/errors.md#ja" << row.code;
-  return AutocastError(text.str());
+  return AutocastError(printable(text.str(), /*lines=*/true));
 }
 
 Diagnostic diagnostic_of_code(int code) {

@@ -101,10 +101,6 @@ std::vector<at::Tensor> tensors_in(const Node* node) {
   return found;
 }
 
-SourceRange as_written(const SourceRange& range) {
-  return range.findSourceRangeThatGenerated().value_or(range);
-}
-
 bool is_write(const Node* node) {
   const FunctionSchema* schema = node->maybeSchema();
   return schema && schema->is_mutable();

@@ -34,9 +34,6 @@ const at::Tensor* tensor_in(const torch::jit::Node* node);
 std::vector<at::Tensor> tensors_in(const torch::jit::Node* node);
 bool is_container(const c10::IValue& value);
 
-// A place as its author knows it: of a module that was loaded, that of the source it was made of.
-torch::jit::SourceRange as_written(const torch::jit::SourceRange& range);
-
 // Whether the node's operator writes to one of its operands, by its schema.
 bool is_write(const torch::jit::Node* node);
 

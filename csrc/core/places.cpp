@@ -7,6 +7,9 @@
 #include <sstream>
 #include <string_view>
 
+#include "core/debug_info.h"
+#include "core/printable.h"
+
 namespace jit_amp {
 namespace {
 
@@ -50,12 +53,16 @@ std::optional<PythonFrame> frame_in(const std::string& text) {
 }
 
 // All frames of a traced node's source, from the innermost; none where it is a text of a program.
+// The tracer names the source as the first of them.
 std::vector<PythonFrame> frames_of(const SourceRange& range) {
   std::vector<PythonFrame> frames;
+  if (!range.source()) {
+    return frames;
+  }
   std::istringstream lines(range.source()->text_str().str());
   for (std::string line; std::getline(lines, line);) {
     auto frame = frame_in(line);
-    if (!frame) {
+    if (!frame || (frames.empty() && range.source()->filename() != frame->file)) {
       return {};
     }
     frames.push_back(std::move(*frame));
@@ -79,8 +86,8 @@ std::string source_line(const PythonFrame& frame) {
 
 // `is_of_this_process`: a file that was loaded may name any other.
 std::string shown_frame(const PythonFrame& frame, bool is_of_this_process) {
-  std::string text = "  File \"" + frame.file + "\", line " + std::to_string(frame.line) + ", in " +
-                     frame.function + "\n";
+  std::string text = "  File \"" + printable(frame.file, false) + "\", line " +
+                     std::to_string(frame.line) + ", in " + printable(frame.function, false) + "\n";
   const std::string line = is_of_this_process ? source_line(frame) : "";
   return text + line + (line.empty() || line.back() == '\n' ? "" : "\n");
 }
@@ -104,27 +111,40 @@ template <typename Result, typename ShowFrame, typename ShowText>
 Result innermost(const Node* node, bool users, const ShowFrame& show_frame,
                  const ShowText& show_text) {
   for (const SourceRange& range : stack_of(node)) {
-    const auto written = range.findSourceRangeThatGenerated();
+    const auto written = before_saving(range);
     const SourceRange& original = written ? *written : range;
-    const auto frames = original.source() ? frames_of(original) : std::vector<PythonFrame>();
+    const auto frames = frames_of(original);
     for (const PythonFrame& frame : frames) {
       if (!users || !is_of_a_package(frame.file)) {
         return show_frame(frame, !written);
       }
     }
-    const auto at = original.file_line_col();
-    if (frames.empty() && !(users && at && is_of_a_package(std::get<0>(*at)))) {
+    const auto name = original.source() ? original.source()->filename() : std::nullopt;
+    if (frames.empty() && !(users && name && is_of_a_package(*name))) {
       return show_text(range);
     }
   }
   return Result();
 }
 
+// A place as PyTorch shows it. In the name of its file there may be anything.
+std::string shown_text(const SourceRange& range) {
+  auto name = range.source()->filename();
+  if (name) {
+    name = printable(*name, false);
+  }
+  const auto source = std::make_shared<Source>(range.source()->text_str().str(), std::move(name),
+                                               range.source()->starting_line_no());
+  std::ostringstream shown;
+  SourceRange(source, range.start(), range.end()).highlight(shown);
+  return shown.str();
+}
+
 std::string innermost_text(const Node* node, bool users) {
   return innermost<std::string>(node, users, shown_frame, [](const SourceRange& range) {
-    std::ostringstream text;
-    range.highlight(text);
-    return text.str();
+    const auto written = before_saving(range);
+    return written && written->source() ? shown_text(*written) + "Serialized " + shown_text(range)
+                                        : shown_text(range);
   });
 }
 
@@ -134,15 +154,45 @@ void set_package_folders(std::vector<std::string> folders) {
   package_folders() = std::move(folders);
 }
 
-std::optional<std::tuple<std::string, size_t, size_t>> users_line(const Node* node) {
-  using Line = std::optional<std::tuple<std::string, size_t, size_t>>;
-  return innermost<Line>(
+Place place_of(const SourceRange& range) {
+  const auto written = before_saving(range);
+  const SourceRange& original = written ? *written : range;
+  Place place;
+  if (const auto at = original.file_line_col()) {
+    std::tie(place.file, place.line, place.column) = *at;
+    if (frames_of(original).empty()) {
+      Source& source = *original.source();
+      place.text = source.get_line(source.lineno_for_offset(original.start())).str();
+    } else if (!written) {
+      place.text = std::nullopt;
+    }
+  }
+  return place;
+}
+
+std::optional<SourceText> source_of(const SourceRange& range) {
+  if (!range.source() || !range.source()->filename() || !frames_of(range).empty()) {
+    return std::nullopt;
+  }
+  Source& source = *range.source();
+  return SourceText{*source.filename(), source.starting_line_no(), source.text_str().str()};
+}
+
+std::optional<Place> users_line(const Node* node) {
+  return innermost<std::optional<Place>>(
       node, /*users=*/true,
-      [](const PythonFrame& frame, bool) {
-        return Line({frame.file, static_cast<size_t>(frame.line), 0});
+      [](const PythonFrame& frame, bool is_of_this_process) {
+        Place place;
+        place.file = frame.file;
+        place.line = static_cast<size_t>(frame.line);
+        if (is_of_this_process) {
+          place.text = std::nullopt;
+        }
+        return std::optional(place);
       },
       [](const SourceRange& range) {
-        return range.findSourceRangeThatGenerated().value_or(range).file_line_col();
+        const Place place = place_of(range);
+        return place.line ? std::optional(place) : std::nullopt;
       });
 }
 

@@ -12,6 +12,7 @@
 #include "analysis/traits.h"
 #include "core/ambient.h"
 #include "core/copies.h"
+#include "core/debug_info.h"
 #include "core/devices.h"
 #include "core/dialect.h"
 #include "core/error.h"
@@ -30,17 +31,11 @@ using at::Tensor;
 
 // What is known before anything runs.
 
-Place place_of(const SourceRange& range, std::string function = "") {
-  Place place;
-  place.function = std::move(function);
-  if (const auto at = as_written(range).file_line_col()) {
-    std::tie(place.file, place.line, place.column) = *at;
-  }
-  return place;
-}
-
 // Of a frozen module's checks (insert_check in core/graphs.h), also in what was loaded.
-bool is_of_check(const Node* node) { return place_of(node->sourceRange()).file == "jit_amp"; }
+bool is_of_check(const Node* node) {
+  const SourceRange range = as_written(node->sourceRange());
+  return range.source() && range.source()->filename() == "jit_amp";
+}
 
 // A node that somebody wrote, and that autocast might do something to.
 bool is_operator(const Node* node) {
@@ -90,8 +85,21 @@ class Describer {
 
   std::vector<Node*> nodes;
   std::vector<OperatorRecord> operators;
+  std::set<SourceText> sources;
 
  private:
+  Place noted(const SourceRange& range, std::string function = "") {
+    const SourceRange original = as_written(range);
+    if (seen_.insert(original.source()).second) {
+      if (auto source = source_of(original)) {
+        sources.insert(std::move(*source));
+      }
+    }
+    Place place = place_of(range);
+    place.function = std::move(function);
+    return place;
+  }
+
   OperatorRecord described(const Node* node) {
     OperatorRecord made;
     made.name = name_of(node);
@@ -99,14 +107,14 @@ class Describer {
     std::string function;
     if (const auto callstack = node->callstack()) {
       for (const auto& [callee, range, module] : (*callstack)->vec()) {
-        made.stack.push_back(place_of(range, function));
+        made.stack.push_back(noted(range, function));
         function = callee ? callee->name() : "";
         if (module && module->instance_name() != "SELF") {
           made.module += (made.module.empty() ? "" : ".") + module->instance_name();
         }
       }
     }
-    made.stack.push_back(place_of(node->sourceRange(), function));
+    made.stack.push_back(noted(node->sourceRange(), function));
     const State& state = *scopes_.state.at(node);
     made.is_dynamic = !state.dynamic.empty();
     for (const c10::DeviceType device : state.named()) {
@@ -117,9 +125,9 @@ class Describer {
       });
       if (scope != open_.rend()) {
         const Node* enter = (*scope)->node;
-        made.scope[name] = place_of(enter->input(0)->node()->sourceRange());
+        made.scope[name] = noted(enter->input(0)->node()->sourceRange());
         if (!made.scope[name].line) {
-          made.scope[name] = place_of(enter->sourceRange());
+          made.scope[name] = noted(enter->sourceRange());
         }
       }
       if (state.active(device)) {
@@ -132,6 +140,7 @@ class Describer {
   const Scopes& scopes_;
   std::unordered_map<const Node*, const Boundary*> boundaries_;
   std::vector<const Boundary*> open_;
+  std::set<std::shared_ptr<Source>> seen_;
 };
 
 // What runs.
@@ -247,6 +256,7 @@ Explained explain(GraphFunction& function, const ObjectPtr& module, const std::v
       Describer describer(scopes);
       describer.describe(context.graph->block());
       explained.operators = std::move(describer.operators);
+      explained.sources = std::move(describer.sources);
       nodes = std::move(describer.nodes);
       if (!runs_here) {
         explained.warnings.emplace_back(

@@ -9,6 +9,7 @@
 #include <torch/csrc/jit/api/object.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ namespace jit_amp {
 struct Explained {
   std::vector<OperatorRecord> operators;  // in program order
   std::vector<std::string> warnings;
+  std::set<SourceText> sources;  // that the operators stand in
 };
 
 // Runs a function, on `module` where it is a method, once for each of `runs`, its arguments without

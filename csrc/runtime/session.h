@@ -28,17 +28,10 @@
 
 #include "analysis/scopes.h"
 #include "core/devices.h"
+#include "core/places.h"
 #include "runtime/gradients.h"
 
 namespace jit_amp {
-
-// A place in a source file; a line of 0 is no file's.
-struct Place {
-  std::string file;
-  size_t line = 0;
-  size_t column = 0;
-  std::string function;  // the call that the place belongs to; empty for the outermost
-};
 
 // Casts of one kind that an operator's autocast kernel made.
 struct Cast {

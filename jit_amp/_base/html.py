@@ -6,7 +6,8 @@ all that is put into a template.
 
 from __future__ import annotations
 
-import linecache
+import base64
+import hashlib
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -50,19 +51,26 @@ def _colors(style: str, selector: str) -> str:
     return str(formatter.get_style_defs(selector))
 
 
+def _sha256(script: str) -> str:
+    """As a policy names a script."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
 def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
+    made = jinja2.Environment(
         loader=jinja2.PackageLoader("jit_amp._base"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.filters["sha256"] = _sha256
+    return made
 
 
 def parts_of(
     lines: dict[int, Line],
-    codes: list[Markup],
+    codes: Mapping[int, Markup],
     bars: Mapping[int, tuple[str, int]] = types.MappingProxyType({}),
 ) -> Iterable[list[Line]]:
     """The lines that are shown, in runs without a gap."""
@@ -73,14 +81,14 @@ def parts_of(
         if shown and begin - shown[-1] <= GAP:
             begin = shown[-1] + 1
         shown += [
-            n for n in range(begin, min(len(codes), number + AROUND) + 1) if n > (shown or [0])[-1]
+            n for n in range(begin, number + AROUND + 1) if n in codes and n > (shown or [0])[-1]
         ]
     for number in shown:
         if part and number != part[-1].number + 1:
             yield part
             part = []
         line = lines.get(number) or Line(number)
-        line.code = codes[number - 1]
+        line.code = codes[number]
         line.bars = [
             text for begin, (text, last) in sorted(bars.items()) if begin <= number <= last
         ]
@@ -89,9 +97,10 @@ def parts_of(
         yield part
 
 
-def highlighted(path: str) -> list[Markup]:
-    source = "".join(linecache.getlines(path))
+def highlighted(lines: Mapping[int, str]) -> dict[int, Markup]:
+    """Lines of a source by their numbers, without their ends, as HTML."""
+    numbers = sorted(lines)
+    source = "\n".join(lines[number] for number in numbers)
     lexer = PythonLexer(stripnl=False, ensurenl=False)
-    return [
-        Markup(line) for line in highlight(source, lexer, HtmlFormatter(nowrap=True)).split("\n")
-    ]
+    made = highlight(source, lexer, HtmlFormatter(nowrap=True)).split("\n")
+    return {number: Markup(code) for number, code in zip(numbers, made, strict=False)}

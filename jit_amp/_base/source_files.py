@@ -47,5 +47,5 @@ def shown_name(file: str) -> str:
         _, is_inside, name = file.rpartition(folder)
         if is_inside:
             return name
-    relative = os.path.relpath(file)
+    relative = os.path.relpath(file) if file else os.pardir
     return file if relative.startswith(os.pardir) else relative

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 import re
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ INPUT_HELP = (
     "a value, JSON a list or dictionary of these, a path what torch.save wrote there (a tuple is "
     "all arguments)"
 )
+_DEPTH, _VALUES = 64, 1_000_000
+_PLAIN = (bool, int, float, complex, str, bytes, torch.dtype, torch.device, set, frozenset)
 _TENSORS = (Tensor, "Tensor", "torch.Tensor")
 
 
@@ -43,8 +46,10 @@ def inputs_of(texts: Sequence[str], device: str, seed: int = 0) -> tuple[Any, ..
             values.append(made(text))
             continue
         try:
-            value = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as error:
+            value = made(json.loads(text))
+        except RecursionError as error:
+            raise Mistaken(f"--input {text:.40}...: it is nested too deeply") from error
+        except ValueError as error:  # JSONDecodeError, and of numbers of thousands of digits
             if not is_file(text):
                 raise Mistaken(
                     f"--input {text!r} is no tensor such as float32[2,3], no JSON and no file"
@@ -52,18 +57,44 @@ def inputs_of(texts: Sequence[str], device: str, seed: int = 0) -> tuple[Any, ..
             loaded = _loaded_input(text, device)
             values += loaded if isinstance(loaded, tuple) else [loaded]
         else:
-            values.append(made(value))
+            values.append(value)
     return tuple(values)
 
 
 def _loaded_input(path: str, device: str) -> Any:
     try:
-        return torch.load(path, map_location=device, weights_only=True)
+        loaded = torch.load(path, map_location=device, weights_only=True)
     except Exception as error:  # of unpickling: of any class
         raise Mistaken(
             f"--input {path}: write a file that torch.save made of tensors and plain values "
             f"({said(error)})"
         ) from error
+    _check_values(path, loaded)
+    return loaded
+
+
+def _check_values(path: str, loaded: Any) -> None:
+    """Whether what a file holds can be arguments."""
+    found: list[tuple[str, Any, int]] = [("", loaded, 0)]
+    for count in itertools.count():
+        if not found:
+            return
+        place, value, depth = found.pop()
+        at = f"--input {path}: {place or 'what it holds'}"
+        if depth > _DEPTH or count > _VALUES:
+            raise Mistaken(f"--input {path}: {place[:40]}... is nested too deeply, or in itself")
+        if isinstance(value, Tensor):
+            if value.is_meta:
+                raise Mistaken(f"{at} is a tensor without values, of the device `meta`")
+        elif isinstance(value, (list, tuple)):
+            found += [(f"{place}[{i}]", each, depth + 1) for i, each in enumerate(value)]
+        elif isinstance(value, dict):
+            found += [(f"{place}[{key!r:.40}]", each, depth + 1) for key, each in value.items()]
+        elif value is not None and not isinstance(value, _PLAIN):
+            raise Mistaken(
+                f"{at} is {arguments.shown(value)}: write a file that torch.save made of tensors "
+                "and plain values"
+            )
 
 
 def _random(text: str, name: str, sizes: str, generator: torch.Generator, device: str) -> Tensor:

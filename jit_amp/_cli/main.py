@@ -16,6 +16,7 @@ import torch
 
 import jit_amp
 from jit_amp._base.json_records import as_json
+from jit_amp._base.printable import printable_lines
 from jit_amp._cli import errors
 from jit_amp._cli.explain import run_explain
 from jit_amp._cli.export import run_export
@@ -234,5 +235,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
             text = f"{error.filename}: {error.strerror}"
         if " " not in text:  # a mere number or name
             text = f"{type(error).__name__}: {text}"
-        print(f"jit-amp: {text}", file=sys.stderr)
+        print(f"jit-amp: {printable_lines(text)}", file=sys.stderr)
         return 2 if isinstance(error, Mistaken) else 1

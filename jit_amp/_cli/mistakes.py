@@ -23,6 +23,8 @@ def is_file(text: str) -> bool:
 
 def said(error: BaseException) -> str:
     """The first line of an error, with its class where the text alone may be a mere name."""
+    if isinstance(error, UnicodeDecodeError):  # what PyTorch says of a file has its bytes in it
+        return "what PyTorch says of it is no text"
     text = next(iter(str(error).strip().splitlines()), "")
     return text if text and type(error) is RuntimeError else f"{type(error).__name__}: {text}"
 

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from jit_amp import _C
 from jit_amp._base import arguments as arguments
 from jit_amp._base.syntax_trees import parsed
 from jit_amp._cli.mistakes import Mistaken, is_file, said
@@ -28,10 +29,12 @@ def model_of(name: str) -> Any:
     """The model of a name on the command line."""
     if is_file(name) and not name.endswith(".py"):
         try:
-            return torch.jit.load(name)  # type: ignore[no-untyped-call]
-        except RuntimeError as error:
+            loaded = torch.jit.load(name)  # type: ignore[no-untyped-call]
+        except Exception as error:  # of a file that is damaged: of any class
             text = f"{name}: no TorchScript file, as torch.jit.save writes it: {said(error)}"
             raise Mistaken(text) from error
+        _C.forget_damaged_places(loaded._c)
+        return loaded
     module, colon, attribute = name.partition(":")
     if module.endswith(".py") and not (Path(module).is_file() and attribute):
         raise Mistaken(_of_python_file(name, Path(module), attribute))

@@ -15,6 +15,7 @@ from torch import nn
 
 import jit_amp
 from jit_amp._base import whole_files
+from jit_amp._base.printable import printable_lines
 from jit_amp._cli.inputs import check_call, inputs_of
 from jit_amp._cli.mistakes import Mistaken, said
 from jit_amp._cli.models import model_of
@@ -79,7 +80,7 @@ def with_scope(model: Any, autocast: str | None, device: str) -> Any:
 
 def print_out(given: argparse.Namespace, text: object) -> None:
     try:
-        print(text, file=given.out, flush=True)
+        print(printable_lines(str(text)), file=given.out, flush=True)
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -17,10 +17,11 @@ from torch import Tensor
 import jit_amp
 from jit_amp import _C
 from jit_amp._base.json_records import as_json
+from jit_amp._base.printable import printable
 from jit_amp._base.trees import leaves
 from jit_amp._cli import formats
 from jit_amp._cli.inputs import check_call, inputs_of
-from jit_amp._cli.mistakes import Mistaken, is_file
+from jit_amp._cli.mistakes import Mistaken, is_file, said
 from jit_amp._cli.models import model_of
 from jit_amp._cli.running import DTYPES, on_device, print_out, step
 from jit_amp._explain.graph import place_of
@@ -94,7 +95,7 @@ def _forms(model: Any, name: str, plain: bool) -> Iterator[tuple[str, Any]]:
             lite = io.BytesIO(model._save_to_buffer_for_lite_interpreter())
             yield f"{name}, lite interpreter", mobile._load_for_lite_interpreter(lite)
         except RuntimeError as error:
-            print(f"{name}: no lite form: {str(error).splitlines()[0]}", file=sys.stderr)
+            print(f"{name}: no lite form: {printable(said(error))}", file=sys.stderr)
 
 
 def run_verify(given: argparse.Namespace) -> int:
@@ -145,14 +146,12 @@ def run_verify(given: argparse.Namespace) -> int:
     if given.json:
         print_out(given, as_json({"agrees": not wrong, "worst": worst, "rows": rows}))
     else:
-        agree = (
-            f"{len(rows) - len(wrong)} of {len(rows)} outputs agree, of three calls of each form"
-        )
-        print_out(given, agree)
+        agree = f"{len(rows) - len(wrong)} of {len(rows)} outputs agree"
+        print_out(given, f"{agree}, of three calls of each form")
         if worst and (wrong or worst["off"]):
             made_in = f", made in {place}: {place.text}" if place else ""
-            where = f"{worst['output']} of {worst.get('form', '')}"
-            print_out(given, f"worst: {where}: {worst['why']}{made_in}")
+            form = worst.get("form", "")
+            print_out(given, f"worst: {worst['output']} of {form}: {worst['why']}{made_in}")
         if len(others) > 1:
             print_out(given, _table_of_forms(ordered))
     return 1 if wrong else 0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,7 +17,8 @@ from torch.utils._pytree import tree_leaves
 from jit_amp import _C
 from jit_amp._base import arguments as arguments
 from jit_amp._base import process_state
-from jit_amp._explain import watch
+from jit_amp._base.printable import printable, printable_lines
+from jit_amp._explain import sources, watch
 from jit_amp._explain.graph import line_of, lowered_casts, weights_of
 from jit_amp._explain.hints import hints_of, hints_of_casts, hints_of_gradients
 from jit_amp._explain.records import REDUCED, Row
@@ -87,6 +89,10 @@ def explain(
     )
     return dataclasses.replace(
         report,
+        name=printable(report.name),
+        inputs=tuple(map(printable, report.inputs)),
+        warnings=tuple(map(printable_lines, report.warnings)),
+        not_compiled=printable(report.not_compiled),
         hints=found,
         timing=timing,
         numerics=numerics,
@@ -130,11 +136,14 @@ def _of_compiled(
     try:
         with process_state.random_state():
             if is_module:
-                rows, told = _C.explain_method(scripted._c, method, runs, numerics, gradients)
+                found = _C.explain_method(scripted._c, method, runs, numerics, gradients)
             else:
-                rows, told = _C.explain_function(scripted, runs, numerics, gradients)
+                found = _C.explain_function(scripted, runs, numerics, gradients)
     except _C.AutocastError as error:
-        return Report(name, (), refusal=str(error), refused_at=line_of(str(error)))
+        known = sources.compiled(_texts_of(scripted))
+        at = sources.with_text(line_of(str(error)), known)
+        return Report(name, (), refusal=str(error), refused_at=at, sources=known)
+    rows, told, texts = found
     return Report(
         name,
         tuple(row_of(row) for row in rows if row["calls"] or told),
@@ -142,7 +151,15 @@ def _of_compiled(
         casts=tuple(lowered_casts(scripted, method)),
         weights=tuple(weights_of(scripted, method)),
         inputs=_in_words([formal.name for formal in formals], inputs),
+        sources=(*sources.compiled(texts), *sources.read(sources.traced_files(rows))),
     )
+
+
+def _texts_of(scripted: Any) -> Iterator[tuple[str, int, str]]:
+    """What it was compiled from, as far as that is told."""
+    with contextlib.suppress(_C.AutocastError):
+        for function in _C.sources_of(getattr(scripted, "_c", scripted)):
+            yield from function.texts
 
 
 def _of_python(
@@ -167,12 +184,14 @@ def _of_python(
             numerics=numerics,
             gradients=gradients,
         )
+    rows = tuple(map(row_of, ran.rows))
     report = Report(
         name,
-        tuple(map(row_of, ran.rows)),
+        rows,
         tuple(ran.warnings),
         inputs=given.in_words,
         seconds=ran.seconds,
+        sources=sources.read(sources.files_of(rows)),
     )
     return _with_the_graph(report, obj, method) if ran.has_scopes else report
 
@@ -188,7 +207,10 @@ def _with_the_graph(report: Report, obj: Any, method: str) -> Report:
             return report
         return dataclasses.replace(report, casts=tuple(lowered_casts(scripted, method)))
     except _C.AutocastError as error:
-        return dataclasses.replace(report, refusal=str(error), refused_at=line_of(str(error)))
+        place = line_of(str(error))
+        known = (*report.sources, *sources.read([place.file] if place else ()))
+        at = sources.with_text(place, known)
+        return dataclasses.replace(report, refusal=str(error), refused_at=at, sources=known)
     except Exception as error:  # TorchScript's compiler raises many kinds of these
         return dataclasses.replace(report, not_compiled=_first_line(error))
 

@@ -11,6 +11,7 @@ from torch.jit import ScriptFunction, ScriptModule
 
 from jit_amp import _C
 from jit_amp._explain.records import Lowered, Place, Weight
+from jit_amp._explain.sources import place_of as _shown
 from jit_amp._freeze.packed import LARGE_WEIGHT
 
 
@@ -44,22 +45,23 @@ OURS = "<jit_amp "
 
 def _decides_about_cast(node: Any) -> bool:
     """Whether the node is a cast that a frozen module decides about when it runs."""
-    made_in = line_of(node.sourceRange()) if node.kind() == "prim::If" else None
-    return made_in is not None and made_in.file.startswith(OURS + "cast") and node.hasUses()
+    file = _C.place_of(node)[0] if node.kind() == "prim::If" else ""
+    return file.startswith(OURS + "cast") and node.hasUses()
 
 
 def place_of(node: Any) -> Place | None:
     """The line of a graph's node; None for what nobody wrote, and for what is in no file."""
-    place = line_of(node.sourceRange())
-    is_shown = place and place.file != "<string>" and not place.file.startswith(OURS)
-    return place if is_shown else None
+    site = _C.place_of(node)
+    file, line = site[:2]
+    is_shown = line and file != "<string>" and not file.startswith(OURS)
+    return _shown(site) if is_shown else None
 
 
 def _users_place_of(node: Any) -> Place | None:
     """The same, of the innermost call that stands in no file of PyTorch's, if there is one."""
     place = place_of(node)
     line = _C.users_line(node) if place else None
-    return Place(*line) if line else place
+    return _shown(line) if line else place
 
 
 def _places_of_users(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
-import linecache
 import os
 import re
+import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -300,10 +300,10 @@ def _precisions(rows: Iterable[Row], total: float) -> list[dict[str, Any]]:
 def _files(report: Records) -> Iterable[File]:
     by_file: dict[str, dict[int, Line]] = defaultdict(dict)
     scopes: dict[tuple[str, int], str] = {}  # text, by where they begin
-    sources = _Sources()
+    sources = _Sources(report)
 
     def line_at(place: Place) -> Line | None:
-        if not place.line or not sources.has(place.file, place.line):
+        if not sources.has(place):
             return None
         return by_file[place.file].setdefault(place.line, Line(place.line))
 
@@ -341,34 +341,39 @@ def _files(report: Records) -> Iterable[File]:
             source_files.is_users(path),
             sum(line.seconds for line in lines.values()),
             len({number for line in lines.values() for number in line.rows}),
-            list(parts_of(lines, highlighted(path), bars)),
+            list(parts_of(lines, highlighted(sources.lines[path]), bars)),
         )
 
 
 class _Sources:
-    """Source files, and where the statements in them end."""
+    """Lines of source files, as far as the report knows them, and where statements in them end."""
 
-    def __init__(self) -> None:
-        self._lengths: dict[str, int] = {}
-        self._ends: dict[str, dict[int, int]] = {}
+    def __init__(self, report: Records) -> None:
+        self.lines: dict[str, dict[int, str]] = defaultdict(dict)
+        self._ends: dict[str, dict[int, int]] = defaultdict(dict)
+        for source in report.sources:
+            for number, line in enumerate(source.text.split("\n"), source.line):
+                self.lines[source.file].setdefault(number, line)
+            for begin, end in _scopes_in(source.text):
+                begin, end = begin + source.line - 1, end + source.line - 1
+                self._ends[source.file].setdefault(begin, end)
 
-    def has(self, file: str, line: int) -> bool:
-        if file not in self._lengths:
-            self._lengths[file] = len(linecache.getlines(file))
-        return line <= self._lengths[file]
+    def has(self, place: Place) -> bool:
+        """Whether the line is known, if only by its own text."""
+        if place.line and place.text:
+            self.lines[place.file].setdefault(place.line, place.text)
+        return place.line in self.lines.get(place.file, ())
 
     def end_of_scope(self, file: str, begin: int) -> int:
         """The last line of the `with`, or of the decorated function, that begins at a line; that
         line itself for what is entered by hand."""
-        if file not in self._ends:
-            self._ends[file] = dict(_scopes_in("".join(linecache.getlines(file))))
         return self._ends[file].get(begin, begin)
 
 
 def _scopes_in(source: str) -> Iterator[tuple[int, int]]:
     try:
-        tree = parsed(source)
-    except (SyntaxError, ValueError):
+        tree = parsed(textwrap.dedent(source))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     for node in ast.walk(tree):
         if isinstance(node, (ast.With, ast.AsyncWith)):

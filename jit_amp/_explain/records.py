@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import linecache
 import os
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import torch
 
 from jit_amp._base import source_files
+from jit_amp._base.json_records import FINITE, Lines
 
 REDUCED = ("bfloat16", "float16")
 IO_DTYPE = {f"<jit_amp io_dtype of {what}>": what for what in ("inputs", "results")}
@@ -18,12 +19,17 @@ _FLOATING = (*REDUCED, "float32", "float64")
 
 @dataclass(frozen=True)
 class Place:
-    """A line of a source file; ``function`` is what it stands in, empty for the outermost."""
+    """A line of a source file; ``function`` is what it stands in, empty for the outermost.
+
+    ``text`` is the line itself, without what is around it, as it was compiled or read when it was
+    explained; empty where it is not known.
+    """
 
     file: str
     line: int
     column: int
     function: str = ""
+    text: str = ""
 
     def __str__(self) -> str:
         if self.io_dtype:
@@ -35,12 +41,14 @@ class Place:
         """``"inputs"`` or ``"results"`` where ``freeze(io_dtype=)`` has written a cast of these."""
         return IO_DTYPE.get(self.file, "")
 
-    @property
-    def text(self) -> str:
-        """The line itself, without what is around it."""
-        if self.io_dtype:
-            return f"({self.io_dtype} are cast, because of io_dtype)"
-        return linecache.getline(self.file, self.line).strip()
+
+@dataclass(frozen=True)
+class Source:
+    """A part of a source file, from a line on: what is around the lines of a report."""
+
+    file: str
+    line: int
+    text: str
 
 
 @dataclass(frozen=True)
@@ -101,7 +109,7 @@ class Gradient:
     largest: float
     elements: int
     underflows: int
-    overflow_scale: float | None
+    overflow_scale: Annotated[float, FINITE] | None
 
 
 @dataclass(frozen=True)
@@ -122,10 +130,10 @@ class Row:
     devices: tuple[str, ...]
     casts: tuple[Cast, ...]
     flops: int  # of products and convolutions, all calls together
-    seconds: float
+    seconds: Annotated[float, FINITE]
     numerics: Numerics | None
     gradient: Gradient | None
-    cast_seconds: float = 0.0  # of `seconds`, those of its casts
+    cast_seconds: Annotated[float, FINITE] = 0.0  # of `seconds`, those of its casts
     is_backward: bool = False  # run by autograd: `place` is that of what it differentiates
 
     @property
@@ -205,11 +213,11 @@ class Records:
 
     name: str
     rows: tuple[Row, ...]
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Lines, ...] = ()
     hints: tuple[Hint, ...] = ()
     casts: tuple[Lowered, ...] = ()
     weights: tuple[Weight, ...] = ()
-    refusal: str = ""
+    refusal: Lines = ""
     refused_at: Place | None = None
     timing: bool = False
     numerics: bool = False
@@ -217,10 +225,11 @@ class Records:
     not_compiled: str = ""
     inputs: tuple[str, ...] = ()
     command: str = ""  # that wrote it, where jit-amp did
-    seconds: float = 0.0
+    seconds: Annotated[float, FINITE] = 0.0
     records_gradients: bool = False
     emulated: tuple[str, ...] = ()
     torch: str = field(default=torch.__version__)
+    sources: tuple[Source, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def io_dtype(self) -> str:

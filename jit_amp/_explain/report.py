@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import types
 from dataclasses import dataclass
@@ -60,7 +59,8 @@ class Report(Records):
     def to_json(self) -> str:
         """All of it as JSON; numbers that JSON does not have are ``"NaN"``, ``"Infinity"`` and
         ``"-Infinity"``."""
-        made = dataclasses.asdict(self)
+        made = dataclasses.asdict(dataclasses.replace(self, sources=()))
+        del made["sources"]  # the texts of lines stand with their places
         for row, written in zip(self.rows, made["rows"], strict=True):
             written |= {"line": dataclasses.asdict(row.line), "precision": row.precision}
         made |= {"verdict": self.verdict, "io_dtype": self.io_dtype}
@@ -72,14 +72,15 @@ class Report(Records):
         """The report of what ``to_json`` gave.
 
         Raises:
-            ValueError: the text is no such JSON.
+            ValueError: the text is no such JSON; which value is of another type.
         """
+        arguments.instance("Report.from_json", text, (str, bytes), "the text that to_json gave")
         try:
-            made = json_records.of_json(Report, json.loads(text))
-        except (TypeError, KeyError, AttributeError, json.JSONDecodeError) as error:
-            raise ValueError(f"no report, as to_json writes it: {error}") from error
-        assert isinstance(made, Report)
-        return made
+            return json_records.read(Report, text)
+        except ValueError as error:
+            raise ValueError(
+                f"Report.from_json: this is no report of to_json's: {error}"
+            ) from error
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Writes one page that needs no network: the sources, line by line, with what runs there.

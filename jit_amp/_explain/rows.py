@@ -8,8 +8,10 @@ from typing import Any
 from torch.utils import flop_counter
 
 from jit_amp import _C
+from jit_amp._base.printable import printable
 from jit_amp._explain.graph import dtype_name
-from jit_amp._explain.records import Cast, Gradient, Numerics, Place, Row, Scope
+from jit_amp._explain.records import Cast, Gradient, Numerics, Row, Scope
+from jit_amp._explain.sources import place_of
 
 _REASONS = {
     "lower": "in {device}'s list of operators that run in the scope's dtype",
@@ -33,23 +35,23 @@ _STATED = {
 
 
 def row_of(seen: dict[str, Any]) -> Row:
-    stack = tuple(Place(*place) for place in seen["stack"])
+    stack = tuple(map(place_of, seen["stack"]))
     scopes = tuple(
         Scope(
             device,
             enabled,
             None if dtype is None else dtype_name(dtype),
-            Place(*seen["scopes"][device]) if device in seen["scopes"] else None,
+            place_of(seen["scopes"][device]) if device in seen["scopes"] else None,
         )
         for device, (enabled, dtype, _) in seen["states"].items()
     )
-    policy, reason = _why(seen, scopes)
+    policy, reason = _why(seen, scopes, stack[-1].io_dtype)
     numbers, gradient = seen["numerics"], seen["gradient"]
     return Row(
-        seen["name"],
+        printable(seen["name"]),
         stack[-1],
         stack,
-        seen["module"],
+        printable(seen["module"]),
         scopes,
         policy,
         reason,
@@ -94,10 +96,10 @@ def _convolution_flops(operands: list[list[int]], result: list[int], transposed:
     return int(flop_counter.conv_flop_count(batch + x, weight, batch + result, transposed))
 
 
-def _why(seen: dict[str, Any], scopes: tuple[Scope, ...]) -> tuple[str, str]:
+def _why(seen: dict[str, Any], scopes: tuple[Scope, ...], io_dtype: str) -> tuple[str, str]:
     """The policy for the device that the operator ran on, and its reason in a sentence."""
-    if what := Place(*seen["stack"][-1]).io_dtype:
-        return "", f"io_dtype: {what} are cast here, in no line of the program"
+    if io_dtype:
+        return "", f"io_dtype: {io_dtype} are cast here, in no line of the program"
     enabled = {scope.device: scope for scope in scopes if scope.enabled}
     ran = [device for device in seen["devices"] if device in enabled]
     if not enabled:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch._guards import CompileContext
 
 from jit_amp import _C
-from jit_amp._base import replacing, source_files
+from jit_amp._base import replacing, source_files, source_lines
 from jit_amp._runs.copies import Copier
 
 _this_thread = threading.local()
@@ -149,6 +149,7 @@ def _stack(entries: list[tuple[types.FrameType, Any]]) -> tuple[Site, ...]:
     sites: list[Site] = []
     for frame, _ in entries:
         if _is_shown(frame.f_code):
+            source_lines.note(frame)
             function = frame.f_code.co_name if sites else ""
             sites.append((frame.f_code.co_filename, frame.f_lineno or 0, _column(frame), function))
     return tuple(sites) or (("", 0, 0, ""),)

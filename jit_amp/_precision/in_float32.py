@@ -28,7 +28,7 @@ from torch.overrides import (
     _pop_mode_temporarily,
 )
 
-from jit_amp._base import module_methods, replacing, source_files
+from jit_amp._base import module_methods, replacing, source_files, source_lines
 from jit_amp._base.syntax_trees import parsed
 from jit_amp._base.trees import attributes, is_data
 
@@ -228,6 +228,7 @@ def users_frames(frame: types.FrameType | None) -> Iterator[tuple[str, int, str]
         if code.co_name == "running_as_a_model" and source_files.is_jit_amps(code.co_filename):
             return
         if is_users(frame):
+            source_lines.note(frame)
             # Python 3.10 has no qualified names of code.
             name = getattr(code, "co_qualname", code.co_name)
             at = code.co_filename, code.co_firstlineno
@@ -289,7 +290,7 @@ def lines_of(unit: str, kind: str) -> tuple[str, int, int]:
     path = path_of(file)
     if kind == "line":
         return path, int(name), int(name)
-    for found, node in functions("".join(linecache.getlines(path))):
+    for found, node in functions("".join(source_lines.lines(path))):
         if found == name:
             return path, node.lineno, node.end_lineno or node.lineno
     raise ValueError(f"precision: {file} has no function {name!r}")

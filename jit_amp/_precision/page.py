@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import linecache
 import math
 from collections import defaultdict
 from typing import Any
 
-from jit_amp._base import html, source_files
+from jit_amp._base import html, source_files, source_lines
 from jit_amp._precision import in_float32
 from jit_amp._precision.records import Found, shown, shown_error
 
@@ -94,7 +93,7 @@ def _files(p: Found) -> list[dict[str, Any]]:
     by_file: dict[str, dict[int, Any]] = defaultdict(dict)
     for each in p.lines:
         path = in_float32.path_of(each.file)
-        now = linecache.getline(path, each.line).strip()
+        now = source_lines.line(path, each.line)
         if now and now == (each.text or now):
             by_file[path][each.line] = each
     made = []
@@ -103,7 +102,9 @@ def _files(p: Found) -> list[dict[str, Any]]:
         lines = {number: html.Line(number) for number in known}
         for number, line in lines.items():
             line.precision = "float32" if known[number].stays else "reduced"
-        parts = list(html.parts_of(lines, html.highlighted(path)))
+        known_lines = enumerate(source_lines.lines(path), 1)
+        texts = {number: source_lines.whole(text) for number, text in known_lines}
+        parts = list(html.parts_of(lines, html.highlighted(texts)))
         for part in parts:
             for line in part:
                 line.bars = (

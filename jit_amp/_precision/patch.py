@@ -7,12 +7,12 @@ import contextlib
 import difflib
 import inspect
 import keyword
-import linecache
 import os
 from collections.abc import Callable, Iterable, Iterator
 
 from torch import nn
 
+from jit_amp._base import source_lines
 from jit_amp._base.syntax_trees import parsed
 from jit_amp._precision import in_float32, reads
 from jit_amp._precision.records import Found, Line, shown
@@ -36,7 +36,7 @@ def of(precision: Found, model: nn.Module) -> str:
 
     def lines_of(path: str) -> list[str]:
         if path not in changed:
-            changed[path] = list(linecache.getlines(path))
+            changed[path] = list(source_lines.lines(path))
         return changed[path]
 
     if precision.kind == "module" and precision.units:
@@ -66,7 +66,7 @@ def of(precision: Found, model: nn.Module) -> str:
 def _diff(path: str, lines: list[str]) -> str:
     relative = os.path.relpath(path)
     shown = path if relative.startswith(os.pardir) else relative
-    before = linecache.getlines(path)
+    before = source_lines.lines(path)
     content = b"\n"
     with contextlib.suppress(OSError), open(path, "rb") as file:  # a notebook's cells are no files
         content = file.read()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
-import linecache
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from jit_amp._base import arguments, extras, json_records, whole_files
+from jit_amp._base import arguments, extras, json_records, source_lines, whole_files
 from jit_amp._precision import in_float32, patch
 from jit_amp._precision.records import Found, shown, shown_error
 
@@ -80,11 +78,10 @@ class Precision(Found):
         for unit in self.units if self.kind != "module" else ():
             name = unit.rpartition(":")[0]
             path = in_float32.path_of(name)
-            linecache.checkcache(path)
-            if not linecache.getlines(path):
+            if not source_lines.lines(path, anew=True):
                 continue
             _, line, _ = in_float32.lines_of(unit, self.kind)
-            now, tuned = linecache.getline(path, line).strip(), texts.get(unit, "")
+            now, tuned = source_lines.line(path, line), texts.get(unit, "")
             if self.kind == "line" and tuned and now != tuned:
                 raise ValueError(
                     f"precision: {unit} was `{tuned}` when it was tuned, and is `{now}`: its file"
@@ -121,16 +118,18 @@ class Precision(Found):
         """What ``to_json`` wrote.
 
         Raises:
-            ValueError: ``text`` is something else.
+            ValueError: ``text`` is something else; which value is of another type.
         """
+        arguments.instance("Precision.from_json", text, (str, bytes), "the text that to_json gave")
         try:
-            found = json_records.of_json(cls, json.loads(text), strict=True)
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(
-                "Precision.from_json: this is not what to_json wrote"
-                f" ({type(error).__name__}: {error})"
-            ) from error
-        assert isinstance(found, Precision)
+            found = json_records.read(cls, text, strict=True)
+            for i, unit in enumerate(found.units if found.kind == "line" else ()):
+                _, colon, number = unit.rpartition(":")
+                if not (colon and number.isascii() and number.isdecimal()):
+                    raise json_records.wrong(f"units[{i}]", unit, "a file and the number of a line")
+        except ValueError as error:
+            text = f"Precision.from_json: this is not what to_json wrote: {error}"
+            raise ValueError(text) from error
         return found
 
     def to_code(self, model: nn.Module) -> str:
@@ -232,6 +231,9 @@ def _text(p: Found) -> str:
 def loaded(value: Any) -> Precision:
     """The ``precision`` argument: a ``Precision``, or the path of the file of its JSON."""
     if isinstance(value, (str, os.PathLike)):
-        return Precision.from_json(Path(value).read_text(encoding="utf-8"))
+        try:
+            return Precision.from_json(Path(value).read_text(encoding="utf-8"))
+        except ValueError as error:  # bytes that are no text, too
+            raise ValueError(f"{os.fspath(value)}: {error}") from error
     arguments.instance("precision", value, Precision, "what jit_amp.tune returned, or its file")
     return value  # type: ignore[no-any-return]

@@ -4,10 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 
+from jit_amp._base.json_records import FINITE, NOT_NEGATIVE, NUMBER_OF_A_LINE, Check, one_of
+
 ROOT = "(the model itself)"
+
+
+def _has_autocast(device_type: str) -> bool:
+    try:
+        return bool(torch.amp.is_autocast_available(device_type))
+    except RuntimeError:  # it is the name of no device
+        return False
+
+
+_Share = Annotated[float, FINITE]
+_Device = Annotated[str, Check("a device type of autocast's", _has_autocast)]
+_Error = Annotated[float, NOT_NEGATIVE]
 
 
 @dataclass(frozen=True)
@@ -16,9 +31,9 @@ class Kept:
 
     unit: str
     why: str
-    error_with: float  # of the result
-    error_without: float  # of the result without this unit
-    work: float  # what it costs: its share of what autocast saves
+    error_with: _Error  # of the result
+    error_without: _Error  # of the result without this unit
+    work: _Share  # what it costs: its share of what autocast saves
 
 
 @dataclass(frozen=True)
@@ -26,8 +41,8 @@ class Measured:
     """A set of units that was tried."""
 
     units: tuple[str, ...]
-    error: float
-    saved: float  # the share of what autocast saves that is left
+    error: _Error
+    saved: _Share  # the share of what autocast saves that is left
 
 
 @dataclass(frozen=True)
@@ -35,9 +50,9 @@ class Sensitivity:
     """What low precision does in one unit: its own error, relative to the largest value."""
 
     unit: str
-    error: float  # infinite where values are beyond the dtype's largest
+    error: _Error  # infinite where values are beyond the dtype's largest
     why: str
-    work: float
+    work: _Share
     has_scopes: bool = False  # in it and what it calls
 
 
@@ -46,7 +61,7 @@ class Line:
     """A source line that runs something in the reduced dtype, or would."""
 
     file: str
-    line: int
+    line: Annotated[int, NUMBER_OF_A_LINE]
     units: tuple[str, ...]  # whose code it is
     stays: bool  # in float32, for some of these
     names: tuple[str, ...] = ()  # expressions that are in the reduced dtype there
@@ -61,16 +76,16 @@ class Found:
 
     name: str
     units: tuple[str, ...]
-    error: float
+    error: _Error
     evaluations: int
-    dtype: str
-    device_type: str
-    kind: str
+    dtype: Annotated[str, one_of("bfloat16", "float16")]
+    device_type: _Device
+    kind: Annotated[str, one_of("module", "function", "line")]
     around: bool
     metric: str
-    tolerance: float
-    error_plain: float
-    saved: float
+    tolerance: Annotated[float, FINITE]
+    error_plain: _Error
+    saved: _Share
     finished: bool
     candidates: int
     seed: int

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import linecache
 import math
 import os
 import time
@@ -15,7 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from jit_amp import _C
-from jit_amp._base import arguments, model_state, module_methods, process_state
+from jit_amp._base import (
+    arguments,
+    model_state,
+    module_methods,
+    process_state,
+    source_lines,
+)
 from jit_amp._base.trees import leaves
 from jit_amp._precision import in_float32
 from jit_amp._precision.precision import Precision
@@ -356,7 +361,7 @@ class Run:
                 stays,
                 tuple(read.reduced),
                 tuple(read.hidden),
-                linecache.getline(file, line).strip(),
+                source_lines.line(file, line),
             )
             for (file, line), (names, stays) in sorted(found.items())
             for read in [self.reads.get((file, line), Read())]

@@ -6,14 +6,21 @@ import json
 import math
 import os
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from torch import Tensor
 
-from jit_amp._base import whole_files
-from jit_amp._base.json_records import as_json
+from jit_amp._base import json_records, whole_files
+from jit_amp._base.json_records import NOT_NEGATIVE, as_json
 from jit_amp._base.trees import leaves
+
+
+@dataclass(frozen=True)
+class _Held:
+    of: dict[str, Any]  # what was measured there
+    measured: tuple[tuple[tuple[str, ...], Annotated[float, NOT_NEGATIVE]], ...]
 
 
 class MeasuredFile:
@@ -27,11 +34,10 @@ class MeasuredFile:
         if not self._path.exists():
             return
         try:
-            held = json.loads(self._path.read_text(encoding="utf-8"))
-            self._before, measured = held["of"] | {}, held["measured"]
-            self._errors = {tuple(units): float(error) for units, error in measured}
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"resume: {path} is no file of jit_amp.tune's") from error
+            held = json_records.read(_Held, self._path.read_text(encoding="utf-8"), strict=True)
+        except ValueError as error:
+            raise ValueError(f"resume: {path} is no file of jit_amp.tune's: {error}") from error
+        self._before, self._errors = held.of, dict(held.measured)
 
     def begin(self, of: dict[str, Any]) -> None:
         """Goes on with what was measured, if it was of the same."""

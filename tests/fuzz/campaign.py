@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from . import artefacts, hostile
+from . import artefacts, files, hostile, json_files, workers
 from .oracle import Outcome, check
 from .programs import Program, generate
 from .reduce import reduced
@@ -227,7 +227,7 @@ def run_chunk(first: int, end: int, folder: Path, tally: Tally) -> None:
             command("--worker", first, end, "--folder", folder),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=hostile.environment(),
+            env=workers.environment(),
             text=True,
         )
         lines: queue.Queue[str] = queue.Queue()
@@ -275,7 +275,7 @@ def _crash(seed: int, folder: Path, status: int) -> dict[str, Any]:
         command("--crash", seed, "--folder", folder),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env=hostile.environment(),
+        env=workers.environment(),
         check=False,
     )
     return {
@@ -321,6 +321,8 @@ def main() -> int:
     parser.add_argument("--programs", type=int, help="how many random programs; 1000 by default")
     parser.add_argument("--artefacts", type=int, help="how many programs for artefacts")
     parser.add_argument("--graphs", type=int, help="how many hostile graphs: see hostile.py")
+    parser.add_argument("--files", type=int, help="how many damaged files: see files.py")
+    parser.add_argument("--json", type=int, help="how many damaged JSON files: see json_files.py")
     parser.add_argument("--seed", type=int, default=0, help="of the first program")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--folder", type=Path, default=Path("fuzz-failures"))
@@ -335,9 +337,12 @@ def main() -> int:
         reduce_crash(options.crash, options.folder)
         return 0
     well = True
-    if options.graphs:
-        well = hostile.campaign(options.graphs, options.seed, options.jobs)
-    if not (options.programs or options.graphs or options.artefacts):
+    of_numbers = [each.CASES for each in (hostile, files, json_files)]
+    counts = [getattr(options, cases.count) for cases in of_numbers]
+    for cases, count in zip(of_numbers, counts, strict=True):
+        if count:
+            well &= workers.campaign(cases, count, options.seed, options.jobs)
+    if not (options.programs or options.artefacts or any(counts)):
         options.programs = 1000
     for count, seed in ((options.programs, 0), (options.artefacts, ARTEFACTS)):
         if count:

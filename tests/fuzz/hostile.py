@@ -13,27 +13,18 @@ torch.autocast, and the dispatcher does the rest, as in eager.
 
 import argparse
 import contextlib
-import json
-import os
 import random
-import select
-import subprocess
 import sys
-import threading
-import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
 import jit_amp
 
-from . import seeds
+from . import seeds, workers
 
 AUTOCAST = "torch.amp.autocast_mode.autocast"
 AMBIENTS: list[Callable[[], Any]] = [
@@ -45,21 +36,9 @@ AMBIENTS: list[Callable[[], Any]] = [
 _DTYPES = dict(
     enumerate((torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16))
 ) | {6: torch.float32, 7: torch.float64, 9: torch.complex64, 11: torch.bool, 15: torch.bfloat16}
-HANG = 60.0  # seconds for one case
-PART = 500  # cases a process
 # What PyTorch says of a graph that it cannot compile, also where no call gets to the fault.
 NOT_COMPILED = ("INTERNAL ASSERT", "Schema not found for node")
-
-
-def environment() -> dict[str, str]:
-    """Of processes that are to find this package, and to take one core."""
-    tests = Path(__file__).parent.parent
-    paths = [
-        str(tests),
-        str(tests.parent / "scripts/zoo.d"),
-        *filter(None, [os.environ.get("PYTHONPATH")]),
-    ]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+CASES = workers.Cases("fuzz.hostile", "graphs", ("mutate", "reference"))
 
 
 # The reference.
@@ -441,118 +420,15 @@ def judge(case: Case, stage: Callable[[str], None]) -> str:
     return "agrees" if results[0][0] == "result" else "both raise"
 
 
-def work(first: int, last: int, seed: int) -> None:
-    """The cases of a process, told line by line on stdout."""
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    for number in range(first, last):
+def judged(seed: int) -> Callable[[int, workers.Stage], str]:
+    """What comes of a case, by its number."""
 
-        def say(key: str, value: str, number: int = number) -> None:
-            print(json.dumps({"case": number, key: value}), flush=True)
-
-        say("stage", "mutate")
+    def judge_number(number: int, stage: workers.Stage) -> str:
+        stage("mutate")
         case = make_case(number, seed)
-        if case is None:
-            say("outcome", "not a graph")
-            continue
-        say("outcome", judge(case, lambda stage: say("stage", stage)))
-    # A process that ends while a task still runs aborts, with PyTorch alone too.
-    sys.stdout.flush()
-    os._exit(0)
+        return "not a graph" if case is None else judge(case, stage)
 
-
-# All cases.
-
-
-def run(
-    graphs: int,
-    seed: int,
-    progress: Callable[[int], None] = lambda done: None,
-    jobs: int = 1,
-) -> tuple[Counter[str], dict[int, str]]:
-    """Runs that many cases; returns how many had which outcome, and what was wrong with which."""
-    outcomes: Counter[str] = Counter()
-    bad: dict[int, str] = {}
-    lock = threading.Lock()
-
-    def add(number: int, outcome: str) -> None:
-        with lock:
-            if outcome.startswith("BAD"):
-                bad[number] = outcome
-                outcome = "BAD"
-            outcomes[outcome] += 1
-            progress(outcomes.total())
-
-    with ThreadPoolExecutor(jobs) as pool:
-        parts = [
-            pool.submit(_run_part, first, min(first + PART, graphs), seed, add)
-            for first in range(0, graphs, PART)
-        ]
-    for part in parts:
-        part.result()
-    return outcomes, bad
-
-
-def _run_part(first: int, last: int, seed: int, add: Callable[[int, str], None]) -> None:
-    """Some of the cases, in another process from each that ends one."""
-    while first < last:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "fuzz.hostile", "--work", str(first)),
-                *("--graphs", str(last), "--seed", str(seed)),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=environment(),
-        )
-        assert process.stdout is not None
-        current, stage, line = first, "start", ""
-        while True:
-            ready, _, _ = select.select([process.stdout], [], [], HANG)
-            line = process.stdout.readline() if ready else ""
-            if not line:
-                break
-            said = json.loads(line)
-            current = said["case"]
-            if "outcome" in said:
-                add(current, said["outcome"])
-                first = current + 1
-            else:
-                stage = said["stage"]
-        if ready:
-            process.wait()
-        process.kill()
-        process.communicate()
-        if first < last:
-            how = f"crash with {process.returncode}" if ready else "hang"
-            if stage in ("mutate", "reference"):
-                add(current, f"PyTorch's own {how} ({stage})")
-            else:
-                add(current, f"BAD {how} in {stage}")
-            first = current + 1
-
-
-def report(outcomes: Counter[str], bad: dict[int, str], seed: int) -> str:
-    rows = [f"{count:7} {outcome}" for outcome, count in outcomes.most_common()]
-    for number, what in sorted(bad.items()):
-        rows.append(f"graph {number}: {what[:300]}")
-        rows.append(f"    PYTHONPATH=tests python -m fuzz.hostile --seed {seed} --show {number}")
-    return "\n".join(rows)
-
-
-def campaign(graphs: int, seed: int, jobs: int) -> bool:
-    """Runs that many cases with progress and a report; returns whether all went well."""
-    start = time.monotonic()
-
-    def progress(done: int) -> None:
-        if done % 500 == 0:
-            rate = done / (time.monotonic() - start)
-            print(f"{done}/{graphs} graphs, {rate:.0f}/s", file=sys.stderr, flush=True)
-
-    outcomes, bad = run(graphs, seed, progress, jobs)
-    print(report(outcomes, bad, seed))
-    return not bad
+    return judge_number
 
 
 def main() -> None:
@@ -563,7 +439,8 @@ def main() -> None:
     parser.add_argument("--show", type=int, help="print this one case's graph and run it")
     options = parser.parse_args()
     if options.work is not None:
-        work(options.work, options.graphs, options.seed)
+        warnings.simplefilter("ignore")
+        workers.work(options.work, options.graphs, judged(options.seed))
     elif options.show is not None:
         warnings.simplefilter("ignore")
         case = make_case(options.show, options.seed)
@@ -571,7 +448,7 @@ def main() -> None:
         if case:
             print(judge(case, lambda stage: print(f"[{stage}]", flush=True)))
     else:
-        sys.exit(0 if campaign(options.graphs, options.seed, jobs=1) else 1)
+        sys.exit(0 if workers.campaign(CASES, options.graphs, options.seed, jobs=1) else 1)
 
 
 if __name__ == "__main__":

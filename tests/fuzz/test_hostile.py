@@ -10,11 +10,11 @@ from jit.support import imported
 
 import jit_amp
 
-from . import hostile
+from . import hostile, workers
 
 
 def test_mutated_graphs_are_refused_or_agree() -> None:
-    outcomes, bad = hostile.run(1500, seed=0)
+    outcomes, bad = workers.run(hostile.CASES, 1500, seed=0)
     assert not bad
     assert outcomes["agrees"] > 100  # and not everything was refused
     assert sum(count for what, count in outcomes.items() if what.startswith("refused")) > 100

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "core/debug_info.h"
 #include "core/devices.h"
 #include "core/graphs.h"
 

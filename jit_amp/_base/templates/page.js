@@ -190,6 +190,7 @@ for (const line of lines) {
 }
 for (const value of [...new Set(rows.map((row) => row.policy || "none"))].sort()) byId("policy").append(make("option", value));
 for (const id of ["search", "precision", "policy"]) byId(id).oninput = filter;
+byId("form").onsubmit = () => false;
 byId("module").onclick = () => pick(null);
 if (byId("copy")) byId("copy").onclick = () => {
   navigator.clipboard?.writeText(byId("advice").textContent);
