@@ -11,7 +11,13 @@ _Scope = tuple[str, Any, bool, bool | None]
 # the dtype of inputs and results, and examples as the module takes them
 _Io = tuple[torch.dtype, list[tuple[Any, ...]]]
 
-class AutocastError(RuntimeError): ...
+class AutocastError(RuntimeError):
+    @property
+    def code(self) -> str: ...
+    @property
+    def file(self) -> str | None: ...
+    @property
+    def line(self) -> int | None: ...
 
 class Sources:
     qualified_name: str
