@@ -27,6 +27,11 @@ bool is_of_a_package(std::string_view file) {
                      [&](const std::string& folder) { return file.starts_with(folder); });
 }
 
+// Whether a file is the one whose functions run what is traced.
+bool is_of_tracer(std::string_view file) {
+  return file.ends_with("torch/jit/_trace.py") || file.ends_with("torch\\jit\\_trace.py");
+}
+
 // A frame of Python's, as the tracer writes it: `file(line): function`.
 struct PythonFrame {
   std::string file;
@@ -144,6 +149,26 @@ std::optional<std::tuple<std::string, size_t, size_t>> users_line(const Node* no
       [](const SourceRange& range) {
         return range.findSourceRangeThatGenerated().value_or(range).file_line_col();
       });
+}
+
+std::vector<std::tuple<std::string, size_t, std::string>> traced_calls(const Node* node) {
+  const SourceRange range = node->sourceRange();
+  const auto written = range.source() ? range.findSourceRangeThatGenerated() : std::nullopt;
+  const SourceRange& original = written ? *written : range;
+  std::vector<std::tuple<std::string, size_t, std::string>> calls;
+  if (!original.source()) {
+    return calls;
+  }
+  for (const PythonFrame& frame : frames_of(original)) {
+    if (is_of_tracer(frame.file)) {  // what is around it has called the tracer
+      break;
+    }
+    if (!is_of_a_package(frame.file)) {
+      calls.emplace_back(frame.file, frame.line, frame.function);
+    }
+  }
+  std::reverse(calls.begin(), calls.end());
+  return calls;
 }
 
 std::string users_place(const Node* node) { return innermost_text(node, /*users=*/true); }

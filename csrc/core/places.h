@@ -21,6 +21,11 @@ void set_package_folders(std::vector<std::string> folders);
 // File, line and column of the user's line of `node`, if it has one.
 std::optional<std::tuple<std::string, size_t, size_t>> users_line(const torch::jit::Node* node);
 
+// File, line and function of each call that led to a node when it was traced, from the outermost,
+// without those in the packages; empty for a node that was not traced.
+std::vector<std::tuple<std::string, size_t, std::string>> traced_calls(
+    const torch::jit::Node* node);
+
 // The user's line of `node` as an error shows it; empty where it has none.
 std::string users_place(const torch::jit::Node* node);
 

@@ -16,12 +16,12 @@ from torch.utils._pytree import tree_leaves
 from jit_amp import _C
 from jit_amp._base import arguments as arguments
 from jit_amp._base import process_state
-from jit_amp._explain import watch
+from jit_amp._explain import stops, watch
 from jit_amp._explain.graph import line_of, lowered_casts, weights_of
 from jit_amp._explain.hints import hints_of, hints_of_casts, hints_of_gradients
 from jit_amp._explain.records import REDUCED, Row
 from jit_amp._explain.report import Report
-from jit_amp._explain.rows import row_of
+from jit_amp._explain.rows import rows_of
 from jit_amp._freeze.packed import emulates
 from jit_amp._runs import example_arguments
 from jit_amp._runs.copies import fresh
@@ -62,14 +62,15 @@ def explain(
             time of launching it.
 
     Returns:
-        A ``Report``. Where jit_amp refuses the program, it has the refusal and its line.
+        A ``Report``. Where the program raises, it tells of what ran until then, and has the error,
+        its line, and the operands there with the lines that they come from. Where jit_amp refuses
+        the program, it has the refusal and its line.
 
     Raises:
         TypeError: the arguments do not fit, the function is asynchronous, or ``obj`` is an
             ``ExportedProgram``.
         ValueError: ``obj`` has no such method, or none that is compiled.
-        RuntimeError: what the program raises, and what ``torch.jit.script`` does where tracing
-            fails too; ``gradients`` of what requires none, or under ``torch.no_grad()``, or of a
+        RuntimeError: ``gradients`` of what requires none, or under ``torch.no_grad()``, or of a
             program that has freed its graph by ``backward()``.
     """
     arguments.not_exported("explain", obj)
@@ -88,9 +89,9 @@ def explain(
     return dataclasses.replace(
         report,
         hints=found,
-        timing=timing,
+        timing=timing and not report.error,
         numerics=numerics,
-        gradients=gradients,
+        gradients=gradients and not report.error,
         records_gradients=torch.is_grad_enabled(),
         emulated=_emulated(report.rows, example_inputs),
     )
@@ -127,18 +128,31 @@ def _of_compiled(
         formals = scripted.schema.arguments
     inputs = _arguments(formals, example_inputs)
     runs = [fresh(inputs) for _ in range(_runs(timing))]
+    text, stop = "", None
     try:
         with process_state.random_state():
             if is_module:
-                rows, told = _C.explain_method(scripted._c, method, runs, numerics, gradients)
+                found = _C.explain_method(scripted._c, method, runs, numerics, gradients)
             else:
-                rows, told = _C.explain_function(scripted, runs, numerics, gradients)
+                found = _C.explain_function(scripted, runs, numerics, gradients)
+        seen, told, raises, failed = found
+        rows = rows_of(seen)
+        if raises:
+            try:
+                raises()
+            except _C.AutocastError:
+                raise
+            except Exception as error:
+                text, stop = stops.text_of(error), stops.of_compiled(error, rows, failed, scripted)
     except _C.AutocastError as error:
         return Report(name, (), refusal=str(error), refused_at=line_of(str(error)))
+    stopped_at = failed[0] if failed else None
     return Report(
         name,
-        tuple(row_of(row) for row in rows if row["calls"] or told),
-        tuple(told),
+        tuple(row for i, row in enumerate(rows) if row.calls or told or i == stopped_at),
+        tuple(dict.fromkeys(told)),
+        error=text,
+        stop=stop,
         casts=tuple(lowered_casts(scripted, method)),
         weights=tuple(weights_of(scripted, method)),
         inputs=_in_words([formal.name for formal in formals], inputs),
@@ -169,8 +183,10 @@ def _of_python(
         )
     report = Report(
         name,
-        tuple(map(row_of, ran.rows)),
+        tuple(rows_of(ran.rows)),
         tuple(ran.warnings),
+        error=ran.error,
+        stop=ran.stop,
         inputs=given.in_words,
         seconds=ran.seconds,
     )
@@ -190,7 +206,7 @@ def _with_the_graph(report: Report, obj: Any, method: str) -> Report:
     except _C.AutocastError as error:
         return dataclasses.replace(report, refusal=str(error), refused_at=line_of(str(error)))
     except Exception as error:  # TorchScript's compiler raises many kinds of these
-        return dataclasses.replace(report, not_compiled=_first_line(error))
+        return dataclasses.replace(report, not_compiled=stops.text_of(error))
 
 
 def _runs(timing: bool) -> int:
@@ -200,11 +216,6 @@ def _runs(timing: bool) -> int:
 def _in_words(names: Sequence[str], arguments: Sequence[Any]) -> tuple[str, ...]:
     pairs = zip(names, arguments, strict=False)
     return tuple(f"{name}: {example_arguments.in_words(value)}" for name, value in pairs)
-
-
-def _first_line(error: Exception) -> str:
-    text = next(iter(str(error).strip().splitlines()), "")
-    return f"{type(error).__name__}: {text}"
 
 
 def _arguments(formals: Any, given: Any) -> tuple[Any, ...]:

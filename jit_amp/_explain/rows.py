@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from torch.utils import flop_counter
 
 from jit_amp import _C
 from jit_amp._explain.graph import dtype_name
-from jit_amp._explain.records import Cast, Gradient, Numerics, Place, Row, Scope
+from jit_amp._explain.predicted import predicted
+from jit_amp._explain.records import Cast, Elsewhere, Gradient, Numerics, Place, Row, Scope
 
 _REASONS = {
     "lower": "in {device}'s list of operators that run in the scope's dtype",
@@ -32,7 +34,13 @@ _STATED = {
 }
 
 
-def row_of(seen: dict[str, Any]) -> Row:
+def rows_of(all_seen: Sequence[dict[str, Any]]) -> list[Row]:
+    """The rows, of all operators that were seen."""
+    would_be = predicted(all_seen)
+    return [_row_of(seen, what) for seen, what in zip(all_seen, would_be, strict=True)]
+
+
+def _row_of(seen: dict[str, Any], elsewhere: Elsewhere | None) -> Row:
     stack = tuple(Place(*place) for place in seen["stack"])
     scopes = tuple(
         Scope(
@@ -40,10 +48,13 @@ def row_of(seen: dict[str, Any]) -> Row:
             enabled,
             None if dtype is None else dtype_name(dtype),
             Place(*seen["scopes"][device]) if device in seen["scopes"] else None,
+            device in seen.get("missing", {}),
         )
         for device, (enabled, dtype, _) in seen["states"].items()
     )
     policy, reason = _why(seen, scopes)
+    if elsewhere and elsewhere.policy:
+        reason = _why_elsewhere(seen, elsewhere)
     numbers, gradient = seen["numerics"], seen["gradient"]
     return Row(
         seen["name"],
@@ -65,6 +76,8 @@ def row_of(seen: dict[str, Any]) -> Row:
         gradient and Gradient(**{**gradient, "dtype": dtype_name(gradient["dtype"])}),
         seen["cast_seconds"],
         seen.get("is_backward", False),
+        tuple(map(tuple, seen["taken"])),
+        elsewhere,
     )
 
 
@@ -92,6 +105,16 @@ def _convolution_flops(operands: list[list[int]], result: list[int], transposed:
     x, weight = operands[:2]
     batch = [1] if len(x) < len(weight) else []
     return int(flop_counter.conv_flop_count(batch + x, weight, batch + result, transposed))
+
+
+def _why_elsewhere(seen: dict[str, Any], elsewhere: Elsewhere) -> str:
+    device = elsewhere.device.upper()
+    dtype = elsewhere.computed_in.replace("mixed", "mixed dtypes")
+    would = f"would compute in {dtype} there: " if dtype else ""
+    reason = _REASONS.get(elsewhere.policy, "").format(device=device)
+    if stated := _C.stated_policy(seen["name"], elsewhere.device):
+        reason = f"policy.register says that it {_STATED[stated]}"
+    return f"autocast for {device} does nothing on this machine; {would}{reason}"
 
 
 def _why(seen: dict[str, Any], scopes: tuple[Scope, ...]) -> tuple[str, str]:
