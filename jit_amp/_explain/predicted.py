@@ -15,6 +15,9 @@ from jit_amp import _C
 from jit_amp._explain.graph import dtype_name
 from jit_amp._explain.records import FLOATING, REDUCED, Elsewhere
 
+_CONVERSIONS = ("aten::to.dtype", "aten::to.other", "aten::type_as")
+"""Whose results have the dtype that the program names."""
+
 
 def predicted(all_seen: Sequence[dict[str, Any]]) -> list[Elsewhere | None]:
     """For each operator that was seen, what it would do there, where that differs or may."""
@@ -86,7 +89,11 @@ def _result(seen: dict[str, Any], operands: list[tuple[str, str]], policy: str, 
         return ""
     if policy == "lower" or policy.startswith("fp32"):
         return _computed_in(operands, policy, dtype) if policy == "lower" else "float32"
-    follows = operands and here[0] == _widest([each for each, _ in operands])
+    follows = (
+        seen["name"] not in _CONVERSIONS
+        and operands
+        and here[0] == _widest([each for each, _ in operands])
+    )
     return _widest([there for _, there in operands]) if follows else here[0]
 
 

@@ -64,7 +64,7 @@ class Scope:
 
     def __str__(self) -> str:
         at = str(self.place) if self.place else "around the call"
-        return at if self.enabled or self.is_elsewhere else f"off {at}"
+        return at if self.enabled or self.is_elsewhere else f"{at} off"
 
 
 @dataclass(frozen=True)
@@ -221,6 +221,8 @@ class Row:
             return floating[0]  # a cast of autocast's own cache is not made again
         cast = {c.source: c.target for c in self.casts}
         kinds = {cast.get(d, d) for d in self._deciding or self.results if d in FLOATING}
+        if not kinds and NUMBER in self.operands:  # of integers and a real number
+            kinds = set(self.results) & set(FLOATING)
         if kinds & set(REDUCED) and len(kinds) > 1:
             return "mixed"
         return max(kinds, key=FLOATING.index, default="")

@@ -62,9 +62,10 @@ class LineTotal:
 
     @property
     def scopes(self) -> str:
-        """The scopes in force, by the lines that made them."""
+        """The scope in force, by the line that made it; where there are several, how many more."""
         named = [str(scope) for row in self.rows for scope in row.scopes if _counts(scope)]
-        return ", ".join(dict.fromkeys(named))
+        first, *others = dict.fromkeys(named) or [""]
+        return f"{first} +{len(others)}" if others else first
 
     @property
     def elsewhere(self) -> str:
@@ -170,7 +171,7 @@ def text(report: Records, width: int | None, all_lines: bool) -> str:
 
 def _table(report: Records, totals: Sequence[LineTotal], width: int, operators: bool) -> list[str]:
     whole = sum(row.seconds for row in report.rows)
-    scope_width = min(max(len(each.scopes) for each in totals), 20 if width >= 100 else 12)
+    scope_width = min(max(len(each.scopes) for each in totals), 24 if width >= 100 else 12)
     scope_width = max(scope_width, 5) if scope_width else 0
     device = next((row.elsewhere.device for row in report.rows if row.elsewhere), "")
     there = max(len(device) + 3, *(len(each.elsewhere) for each in totals))

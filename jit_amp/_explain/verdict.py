@@ -92,9 +92,9 @@ def verdict(report: Records) -> str:
     if report.refusal and not report.rows:
         return "jit_amp refuses this program."
     sentences = [_on_stop(report)] if report.error else []
-    if not report.rows:
-        return " ".join([*sentences, "No operator ran."])
     found = summary(report)
+    if not found.share:
+        return " ".join([*sentences, "No operator ran."])
     sentences.append(_on_precision(report, found))
     overflow = _first(report.rows, lambda row: row.numerics and row.numerics.overflows)
     if overflow:
