@@ -224,7 +224,9 @@ def _tail(report: Records, all_lines: bool) -> list[str]:
     moved = sum(row.cast_bytes for row in report.rows)
     counts = Counter(row.precision for row in report.rows)
     kinds = ", ".join(f"{n} {kind}" for kind, n in counts.most_common())
-    lines = [f"{len(report.rows)} operators: {kinds}; {made} casts of {moved / 1e6:.1f} MB"]
+    lines = []
+    if report.rows:
+        lines.append(f"{len(report.rows)} operators: {kinds}; {made} casts of {moved / 1e6:.1f} MB")
     if report.weights:
         of_dtype: Counter[str] = Counter()
         for weight in report.weights:
