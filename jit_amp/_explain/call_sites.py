@@ -14,6 +14,7 @@ from torch import nn
 from torch._guards import CompileContext
 
 from jit_amp._base import source_files
+from jit_amp._explain import missing_scopes
 
 _CALLS_MODULE = nn.Module._call_impl.__code__
 _PLUMBING = {
@@ -84,7 +85,8 @@ class Places:
     def enter(self, scope: torch.autocast) -> None:
         self.has_scopes = True
         missing = scope.fast_dtype if scope in self.switched_off else None
-        self.open.append(OpenScope(scope.device, _line_above(), missing))
+        site, of_decorator = _entered_at()
+        self.open.append(OpenScope(scope.device, site, missing or of_decorator))
         self._renumber()
 
     def leave(self) -> None:
@@ -159,10 +161,16 @@ def _columns(code: types.CodeType) -> tuple[int, ...]:
     return tuple(column or 0 for _, _, column, _ in positions()) if positions else ()
 
 
-def _line_above() -> Site:
+def _entered_at() -> tuple[Site, torch.dtype | None]:
+    """Where a scope is entered: the line, or the decorator; and `missing_scopes.of_decorators`."""
     frame: Any = sys._getframe(2)
     while frame.f_back and not (
         is_shown(frame.f_code) and not source_files.is_of_runtime(frame.f_code.co_filename)
     ):
+        is_decorator = frame.f_code.co_name == "decorate_autocast"
+        function = frame.f_locals.get("func") if is_decorator else None
+        if function and (found := missing_scopes.of_decorators(function)):
+            file, line, missing = found
+            return (file, line, 0, ""), missing
         frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno, 0, ""
+    return (frame.f_code.co_filename, frame.f_lineno, 0, ""), None

@@ -9,6 +9,8 @@ from typing import Any
 from torch.utils import flop_counter
 
 from jit_amp import _C
+from jit_amp._base import source_files
+from jit_amp._explain import missing_scopes
 from jit_amp._explain.graph import dtype_name
 from jit_amp._explain.predicted import predicted
 from jit_amp._explain.records import Cast, Elsewhere, Gradient, Numerics, Place, Row, Scope
@@ -36,6 +38,11 @@ _STATED = {
 
 def rows_of(all_seen: Sequence[dict[str, Any]]) -> list[Row]:
     """The rows, of all operators that were seen."""
+    for device, dtype in missing_scopes.around().items():
+        for seen in all_seen:
+            if device not in seen["scopes"]:
+                seen.setdefault("missing", {})[device] = dtype
+                seen["states"][device] = (False, dtype, True)
     would_be = predicted(all_seen)
     return [_row_of(seen, what) for seen, what in zip(all_seen, would_be, strict=True)]
 
@@ -47,7 +54,7 @@ def _row_of(seen: dict[str, Any], elsewhere: Elsewhere | None) -> Row:
             device,
             enabled,
             None if dtype is None else dtype_name(dtype),
-            Place(*seen["scopes"][device]) if device in seen["scopes"] else None,
+            _place_of_scope(seen, device),
             device in seen.get("missing", {}),
         )
         for device, (enabled, dtype, _) in seen["states"].items()
@@ -79,6 +86,12 @@ def _row_of(seen: dict[str, Any], elsewhere: Elsewhere | None) -> Row:
         tuple(map(tuple, seen["taken"])),
         elsewhere,
     )
+
+
+def _place_of_scope(seen: dict[str, Any], device: str) -> Place | None:
+    """The line that made a device's state; None for what is around, also by jit_amp itself."""
+    found = seen["scopes"].get(device)
+    return Place(*found) if found and not source_files.is_jit_amps(found[0]) else None
 
 
 def _flops(name: str, operands: list[list[int]], results: list[list[int]]) -> int:

@@ -108,7 +108,7 @@ def of_python(
         if (frame.f_code.co_filename, line) != (place.file, place.line):
             continue
         names = {**frame.f_globals, **frame.f_locals}
-        read = [(name, _value_of(name, names)) for name in names_read(place.file, line)]
+        read = [(name, value_of(name, names)) for name in names_read(place.file, line)]
         for some in (read, list(frame.f_locals.items())):
             tensors = [pair for name, value in some for pair in _tensors_in(name, value)]
             for name, tensor in tensors[:_MOST] if not found else ():
@@ -178,7 +178,7 @@ def _tensors_in(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
             yield from _tensors_in(f"{name}[{key!r}]", value[key])
 
 
-def _value_of(name: str, names: dict[str, Any]) -> Any:
+def value_of(name: str, names: dict[str, Any]) -> Any:
     """The value of ``x`` or ``self.weight``, without running any code of the user's."""
     first, *rest = name.split(".")
     value = names.get(first)
@@ -198,7 +198,7 @@ def _value_of(name: str, names: dict[str, Any]) -> Any:
 def names_read(file: str, line: int) -> list[str]:
     """The names and paths of attributes that a line's statement reads, the longest first where one
     begins another; of what raises, those too that the conditions around it read."""
-    path = _statements_at(file, line)
+    path = statements_at(file, line)
     if not path:
         return []
     shown = [path[-1]]
@@ -210,14 +210,14 @@ def names_read(file: str, line: int) -> list[str]:
 
 def lines_of_function(file: str, line: int) -> tuple[int, int]:
     """The first and the last line of the innermost function that a line is part of."""
-    path = _statements_at(file, line)
+    path = statements_at(file, line)
     functions = [each for each in path if isinstance(each, ast.FunctionDef)]
     return (functions[-1].lineno, functions[-1].end_lineno or 0) if functions else (0, 0)
 
 
 def line_of_assignment(file: str, line: int, name: str) -> int | None:
     """The last line above, in the same function, that gives a name its value."""
-    path = _statements_at(file, line)
+    path = statements_at(file, line)
     functions = [each for each in path if isinstance(each, ast.FunctionDef)]
     last = None
     for node in ast.walk(functions[-1]) if functions else ():
@@ -226,7 +226,7 @@ def line_of_assignment(file: str, line: int, name: str) -> int | None:
     return last
 
 
-def _statements_at(file: str, line: int) -> list[ast.stmt]:
+def statements_at(file: str, line: int) -> list[ast.stmt]:
     """The statements that a line is part of, from the outermost."""
     try:
         tree = parsed("".join(linecache.getlines(file)))
@@ -235,9 +235,14 @@ def _statements_at(file: str, line: int) -> list[ast.stmt]:
     inside = [
         node
         for node in ast.walk(tree)
-        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
+        if isinstance(node, ast.stmt) and _first(node) <= line <= (node.end_lineno or node.lineno)
     ]
-    return sorted(inside, key=lambda node: (node.lineno, -(node.end_lineno or 0)))
+    return sorted(inside, key=lambda node: (_first(node), -(node.end_lineno or 0)))
+
+
+def _first(node: ast.stmt) -> int:
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(each.lineno for each in decorators)])
 
 
 def _read_by(statement: ast.stmt) -> Iterator[str]:
@@ -246,16 +251,17 @@ def _read_by(statement: ast.stmt) -> Iterator[str]:
     for field, value in ast.iter_fields(statement):
         for each in (value if isinstance(value, list) else [value]) if field not in blocks else ():
             for node in ast.walk(each) if isinstance(each, ast.AST) else ():
-                if isinstance(node, ast.Attribute) and (path := _path_of(node)):
+                if isinstance(node, ast.Attribute) and (path := path_of(node)):
                     yield path
                 elif isinstance(node, ast.Name):
                     yield node.id
 
 
-def _path_of(node: ast.expr) -> str:
+def path_of(node: ast.expr) -> str:
+    """``a.b`` of a name with attributes; empty for anything else."""
     if isinstance(node, ast.Name):
         return node.id
-    inner = _path_of(node.value) if isinstance(node, ast.Attribute) else ""
+    inner = path_of(node.value) if isinstance(node, ast.Attribute) else ""
     return f"{inner}.{node.attr}" if inner and isinstance(node, ast.Attribute) else ""
 
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 import jit_amp
 from jit_amp._base import source_files
 from jit_amp._explain import graph
+from jit_amp._explain.records import Elsewhere
 
 from ..support import imported
 
@@ -319,6 +320,34 @@ def test_cuda_on_a_machine_that_has_none(script: bool) -> None:
     assert "100% of the FLOPs would be in float16" in report.verdict and report.advice is None
     assert "on cuda" in str(report)
     assert jit_amp.Report.from_json(report.to_json()) == report
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is there")
+@pytest.mark.filterwarnings("ignore:CUDA is not available")
+def test_scopes_for_cuda_that_were_made_before() -> None:
+    class Decorated(nn.Linear):
+        @torch.autocast("cuda", dtype=torch.float16)
+        def forward(self, x: Tensor):
+            return nn.functional.linear(x, self.weight)
+
+    class DecoratedOff(nn.Linear):
+        @torch.autocast("cuda", enabled=False)
+        def forward(self, x: Tensor):
+            return nn.functional.linear(x, self.weight)
+
+    with torch.autocast("cuda", dtype=BF16):
+        around = [jit_amp.explain(each, (X,)) for each in (nn.Linear(4, 4), _made("scripted"))]
+    for report in around:
+        assert "CUDA" in report.rows[0].reason and report.rows[0].elsewhere
+    assert around[0].rows[0].elsewhere == Elsewhere("cuda", "lower", "bfloat16")
+    row = jit_amp.explain(Decorated(4, 4), (X,)).rows[0]
+    assert row.elsewhere == Elsewhere("cuda", "lower", "float16")
+    assert row.scopes[0].place and "@torch.autocast" in row.scopes[0].place.text
+    off = jit_amp.explain(DecoratedOff(4, 4), (X,))
+    assert off.rows[0].elsewhere is None and "is switched off at" in off.verdict
+    with torch.autocast("cuda", enabled=False):
+        assert not any(row.elsewhere for row in jit_amp.explain(nn.Linear(4, 4), (X,)).rows)
+    assert not any(row.elsewhere for row in jit_amp.explain(nn.Linear(4, 4), (X,)).rows)
 
 
 def test_an_error_and_a_report_in_one_line() -> None:
