@@ -143,6 +143,14 @@ py::dict as_python(const jit_amp::OperatorRecord& at) {
     }
     return list;
   };
+  const auto dtypes = [](const std::vector<std::optional<at::ScalarType>>& all) {
+    py::list list;
+    for (const auto& dtype : all) {
+      const bool is_number = dtype == at::ScalarType::Undefined;
+      list.append(is_number ? py::object(py::str("number")) : py::cast(dtype));
+    }
+    return list;
+  };
   py::dict states, scopes;
   for (const auto& [device, state] : at.state) {
     states[py::str(device)] = py::make_tuple(state.enabled, state.dtype, state.by_scope);
@@ -175,19 +183,49 @@ py::dict as_python(const jit_amp::OperatorRecord& at) {
                   py::arg("states") = states, py::arg("scopes") = scopes,
                   py::arg("policies") = at.policy, py::arg("calls") = at.calls,
                   py::arg("seconds") = at.seconds, py::arg("cast_seconds") = at.cast_seconds,
-                  py::arg("operands") = at.operands, py::arg("results") = at.results,
-                  py::arg("devices") = at.devices, py::arg("casts") = casts,
-                  py::arg("taken") = at.taken, py::arg("shapes") = at.shapes,
+                  py::arg("operands") = dtypes(at.operands),
+                  py::arg("results") = dtypes(at.results), py::arg("devices") = at.devices,
+                  py::arg("casts") = casts, py::arg("taken") = at.taken,
+                  py::arg("makers") = at.makers, py::arg("shapes") = at.shapes,
                   py::arg("numerics") = numerics, py::arg("gradient") = gradient);
 }
 
-// What was seen of a function's operators, what eager would warn of, and the texts they stand in.
+// The number of an operator that raised, and its arguments: name, value, the number of the operator
+// that gave it, what else it is, and where that is.
+py::object as_python(const std::optional<jit_amp::Failed>& failed) {
+  if (!failed) {
+    return py::none();
+  }
+  py::list operands;
+  for (const auto& operand : failed->operands) {
+    py::object value = py::none();
+    try {
+      const bool is_number = operand.value.isTensor() && operand.value.toTensor().defined() &&
+                             operand.value.toTensor().unsafeGetTensorImpl()->is_wrapped_number();
+      value = torch::jit::toPyObject(is_number ? c10::IValue(operand.value.toTensor().item())
+                                               : operand.value);
+    } catch (const std::exception&) {  // an object of no Python class
+    }
+    const py::object place = operand.place ? py::object(as_python(*operand.place)) : py::none();
+    operands.append(py::make_tuple(as_text(operand.name), value, operand.maker,
+                                   as_text(operand.origin), place));
+  }
+  return py::make_tuple(failed->id, operands);
+}
+
+// What was seen of a function's operators, what eager would warn of, the texts they stand in, and
+// where the program raised: a function that raises the same, and the operator.
 py::tuple as_python(const jit_amp::Explained& explained) {
   py::list operators;
   for (const auto& at : explained.operators) {
     operators.append(as_python(at));
   }
-  return py::make_tuple(operators, explained.warnings, as_python(explained.sources));
+  py::object raises = py::none();
+  if (explained.error) {
+    raises = py::cpp_function([error = explained.error] { std::rethrow_exception(error); });
+  }
+  return py::make_tuple(operators, explained.warnings, as_python(explained.sources), raises,
+                        as_python(explained.failed));
 }
 
 // Errors, and PyTorch's as Python knows them.
@@ -447,6 +485,13 @@ void bind_freezing(py::module_& m) {
   m.def("policy_of", [](const torch::jit::Node* node, const std::string& device) {
     return jit_amp::name_of(jit_amp::policy_of(node, c10::Device(device).type()));
   });
+  // Of an operator by its name and overload; None where there is no such operator.
+  m.def("policy_of_operator", [](const std::string& overload, const std::string& device) {
+    const auto handle = c10::Dispatcher::singleton().findSchema(torch::jit::parseName(overload));
+    return handle ? std::optional<std::string>(jit_amp::name_of(
+                        jit_amp::policy_of(handle->schema(), c10::Device(device).type())))
+                  : std::nullopt;
+  });
 }
 
 // jit_amp.trace.
@@ -533,6 +578,8 @@ void bind_explaining(py::module_& m) {
       .def("stop", &jit_amp::Watch::stop, py::arg("failed"))
       .def("note_gradients", &jit_amp::Watch::note_gradients,
            py::call_guard<py::gil_scoped_release>())
+      .def("failed", [](jit_amp::Watch& watch) { return as_python(watch.failed()); })
+      .def("maker_of", &jit_amp::Watch::maker_of)
       .def("protect", &jit_amp::Watch::protect)
       .def("restore", &jit_amp::Watch::restore)
       .def("seen", [](jit_amp::Watch& watch) {

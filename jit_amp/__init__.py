@@ -5,7 +5,7 @@ from jit_amp._base import load_extension as load_extension
 
 # isort: split
 from jit_amp import policy
-from jit_amp._C import AutocastError
+from jit_amp._base.autocast_error import AutocastError
 from jit_amp._explain.explain import explain
 from jit_amp._explain.report import Report
 from jit_amp._export.export import export

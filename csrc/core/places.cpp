@@ -30,6 +30,11 @@ bool is_of_a_package(std::string_view file) {
                      [&](const std::string& folder) { return file.starts_with(folder); });
 }
 
+// Whether a file is the one whose functions run what is traced.
+bool is_of_tracer(std::string_view file) {
+  return file.ends_with("torch/jit/_trace.py") || file.ends_with("torch\\jit\\_trace.py");
+}
+
 // A frame of Python's, as the tracer writes it: `file(line): function`.
 struct PythonFrame {
   std::string file;
@@ -194,6 +199,32 @@ std::optional<Place> users_line(const Node* node) {
         const Place place = place_of(range);
         return place.line ? std::optional(place) : std::nullopt;
       });
+}
+
+std::vector<Place> traced_calls(const Node* node) {
+  const SourceRange range = node->sourceRange();
+  const auto written = before_saving(range);
+  const SourceRange& original = written ? *written : range;
+  std::vector<Place> calls;
+  if (!original.source()) {
+    return calls;
+  }
+  for (const PythonFrame& frame : frames_of(original)) {
+    if (is_of_tracer(frame.file)) {  // what is around it has called the tracer
+      break;
+    }
+    if (!is_of_a_package(frame.file)) {
+      Place& call = calls.emplace_back();
+      call.file = frame.file;
+      call.line = static_cast<size_t>(frame.line);
+      call.function = frame.function;
+      if (!written) {
+        call.text = std::nullopt;
+      }
+    }
+  }
+  std::reverse(calls.begin(), calls.end());
+  return calls;
 }
 
 std::string users_place(const Node* node) { return innermost_text(node, /*users=*/true); }

@@ -43,6 +43,10 @@ void set_package_folders(std::vector<std::string> folders);
 // The user's line of `node`, if it has one.
 std::optional<Place> users_line(const torch::jit::Node* node);
 
+// Each call that led to a node when it was traced, from the outermost, without those in the
+// packages; empty for a node that was not traced.
+std::vector<Place> traced_calls(const torch::jit::Node* node);
+
 // The user's line of `node` as an error shows it; empty where it has none.
 std::string users_place(const torch::jit::Node* node);
 

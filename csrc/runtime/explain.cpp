@@ -17,6 +17,7 @@
 #include "core/dialect.h"
 #include "core/error.h"
 #include "core/graphs.h"
+#include "core/places.h"
 #include "passes/lowering/enter_scopes.h"
 #include "passes/lowering/run_tasks.h"
 #include "pipelines/script.h"
@@ -30,6 +31,33 @@ using namespace torch::jit;
 using at::Tensor;
 
 // What is known before anything runs.
+
+Place placed(const SourceRange& range, std::string function = "") {
+  Place place = place_of(range);
+  place.function = std::move(function);
+  return place;
+}
+
+// The lines that lead to a node, from the outermost call to its own.
+std::vector<Place> place_stack(const Node* node) {
+  std::vector<Place> stack;
+  std::string function;
+  if (const auto callstack = node->callstack()) {
+    for (const auto& [callee, range, module] : (*callstack)->vec()) {
+      stack.push_back(placed(range, function));
+      function = callee ? callee->name() : "";
+    }
+  }
+  const auto traced = traced_calls(node);
+  for (Place place : traced) {
+    place.function = stack.empty() ? "" : place.function;
+    stack.push_back(std::move(place));
+  }
+  if (traced.empty()) {
+    stack.push_back(placed(node->sourceRange(), function));
+  }
+  return stack;
+}
 
 // Of a frozen module's checks (insert_check in core/graphs.h), also in what was loaded.
 bool is_of_check(const Node* node) {
@@ -88,33 +116,35 @@ class Describer {
   std::set<SourceText> sources;
 
  private:
-  Place noted(const SourceRange& range, std::string function = "") {
+  // The text that a place stands in is one of the report's.
+  void note(const SourceRange& range) {
     const SourceRange original = as_written(range);
     if (seen_.insert(original.source()).second) {
       if (auto source = source_of(original)) {
         sources.insert(std::move(*source));
       }
     }
-    Place place = place_of(range);
-    place.function = std::move(function);
-    return place;
+  }
+
+  Place noted(const SourceRange& range) {
+    note(range);
+    return place_of(range);
   }
 
   OperatorRecord described(const Node* node) {
     OperatorRecord made;
     made.name = name_of(node);
     made.is_call = is_call(node);
-    std::string function;
+    made.stack = place_stack(node);
     if (const auto callstack = node->callstack()) {
       for (const auto& [callee, range, module] : (*callstack)->vec()) {
-        made.stack.push_back(noted(range, function));
-        function = callee ? callee->name() : "";
+        note(range);
         if (module && module->instance_name() != "SELF") {
           made.module += (made.module.empty() ? "" : ".") + module->instance_name();
         }
       }
     }
-    made.stack.push_back(noted(node->sourceRange(), function));
+    note(node->sourceRange());
     const State& state = *scopes_.state.at(node);
     made.is_dynamic = !state.dynamic.empty();
     for (const c10::DeviceType device : state.named()) {
@@ -216,6 +246,54 @@ std::vector<Tensor> tensors_in(const Stack& values) {
   return found;
 }
 
+// The node that gives an operand of `node`; null where that is only known when it runs.
+const Node* source_of(const Node* node, const FailedOperand& operand) {
+  const Node* source = node->input(operand.argument)->node();
+  if (!operand.element) {
+    return source;
+  }
+  const bool is_list =
+      source->kind() == prim::ListConstruct || source->kind() == prim::TupleConstruct;
+  return is_list && *operand.element < source->inputs().size()
+             ? source->input(*operand.element)->node()
+             : nullptr;
+}
+
+// Says of each operand of `node` that no operator of `operators` has given what it is: an argument,
+// part of the module, or of what other operator.
+void name_origins(Failed& failed, const Node* node, const GraphFunction& function,
+                  const ObjectPtr& self, const Stack& arguments) {
+  std::unordered_map<c10::TensorImpl*, std::string> names;
+  if (self) {
+    for (const auto& attribute : Module(self).named_attributes()) {
+      if (attribute.value.isTensor() && attribute.value.toTensor().defined()) {
+        names.emplace(attribute.value.toTensor().unsafeGetTensorImpl(), attribute.name);
+      }
+    }
+  }
+  const auto& formals = function.getSchema().arguments();
+  const size_t first = self ? 1 : 0;
+  for (size_t i = 0; i < arguments.size() && first + i < formals.size(); ++i) {
+    for_tensors(arguments[i], [&](const Tensor& t) {
+      names.insert_or_assign(t.unsafeGetTensorImpl(), "argument " + formals[first + i].name());
+    });
+  }
+  for (FailedOperand& operand : failed.operands) {
+    if (!operand.value.isTensor() || operand.maker) {
+      continue;
+    }
+    const auto name = names.find(operand.value.toTensor().unsafeGetTensorImpl());
+    const Node* source = source_of(node, operand);
+    const auto* schema = source ? source->maybeSchema() : nullptr;
+    if (name != names.end()) {
+      operand.origin = name->second;
+    } else if (schema && !source->kind().is_prim()) {
+      operand.origin = c10::toString(schema->operator_name());
+      operand.place = place_stack(source).back();
+    }
+  }
+}
+
 // The module that a run works on: what it writes stays there. Parameters are shared where nothing
 // in the graph writes.
 ObjectPtr copied_module(const ObjectPtr& module, Copies& copies, bool writes) {
@@ -271,15 +349,29 @@ Explained explain(GraphFunction& function, const ObjectPtr& module, const std::v
       code.emplace(context.graph, function.name());
     });
   }
-  const bool writes = std::any_of(nodes.begin(), nodes.end(), [](const Node* node) {
+  bool writes = std::any_of(nodes.begin(), nodes.end(), [](const Node* node) {
     return is_write(node) || updates_statistics(node) || is_call(node);
   });
+  for (const Node* node : all_nodes(*context.graph)) {
+    writes |= node->kind() == aten::backward;  // to the gradients
+  }
   std::vector<CalledOperator> called;
   std::transform(nodes.begin(), nodes.end(), std::back_inserter(called), called_by);
   Times times(nodes.size());
   for (size_t i = 0; i < runs.size() && code; ++i) {
     Session with(&explained.operators, &called, i == 0, at);
-    const Stack results = run(*code, copied_module(module, copies, writes), runs[i], with);
+    const ObjectPtr self = copied_module(module, copies, writes);
+    Stack results;
+    try {
+      results = run(*code, self, runs[i], with);
+    } catch (...) {
+      explained.error = std::current_exception();
+      explained.failed = with.failed();
+      if (explained.failed) {
+        name_origins(*explained.failed, nodes[explained.failed->id], function, self, runs[i]);
+      }
+      break;
+    }
     copies = Copies();
     if (i == 0 && at.gradients) {
       with.note_gradients(tensors_in(results));

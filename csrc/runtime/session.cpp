@@ -55,11 +55,22 @@ Tensor in_float64(const Tensor& t) {
                      : t;
 }
 
+bool is_wrapped_number(const Tensor& t) {
+  return t.defined() && t.unsafeGetTensorImpl()->is_wrapped_number();
+}
+
+std::optional<c10::ScalarType> dtype_of(const Tensor& t) {
+  if (is_wrapped_number(t)) {
+    return c10::ScalarType::Undefined;
+  }
+  return t.defined() ? std::optional(t.scalar_type()) : std::nullopt;
+}
+
 void merge(Dtypes& known, const std::vector<c10::IValue>& values, bool is_first) {
   size_t at = 0;
   for (const c10::IValue& value : values) {
     for_tensors(value, [&](const Tensor& t) {
-      const auto dtype = t.defined() ? std::optional(t.scalar_type()) : std::nullopt;
+      const auto dtype = dtype_of(t);
       if (is_first) {
         known.push_back(dtype);
       } else if (at < known.size() && known[at] != dtype) {
@@ -71,8 +82,11 @@ void merge(Dtypes& known, const std::vector<c10::IValue>& values, bool is_first)
 }
 
 void note_device(OperatorRecord& at, const Tensor& t) {
-  const std::string name = t.defined() ? c10::DeviceTypeName(t.device().type(), true) : "";
-  if (t.defined() && std::find(at.devices.begin(), at.devices.end(), name) == at.devices.end()) {
+  if (!t.defined() || is_wrapped_number(t)) {
+    return;
+  }
+  const std::string name = c10::DeviceTypeName(t.device().type(), /*lower_case=*/true);
+  if (std::find(at.devices.begin(), at.devices.end(), name) == at.devices.end()) {
     at.devices.push_back(name);
   }
 }
@@ -135,6 +149,30 @@ void add_up(Gradient& all, const Gradient& one) {
   if (one.overflow_scale) {
     all.overflow_scale = std::min(*one.overflow_scale, all.overflow_scale.value_or(INFINITY));
   }
+}
+
+// The arguments of a call, and of lists of tensors each element.
+std::vector<FailedOperand> failed_operands(const CalledOperator& called,
+                                           const std::vector<c10::IValue>& values) {
+  std::vector<FailedOperand> found;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const bool is_named = called.schema && i < called.schema->arguments().size();
+    const std::string name =
+        is_named ? called.schema->arguments()[i].name() : "argument " + std::to_string(i);
+    std::vector<Tensor> tensors;
+    for_tensors(values[i], [&](const Tensor& t) { tensors.push_back(t); });
+    if (is_named && tensors.empty() && called.schema->arguments()[i].default_value() == values[i]) {
+      continue;
+    }
+    if (values[i].isTensor() || tensors.empty()) {
+      found.push_back({name, values[i], i, std::nullopt});
+      continue;
+    }
+    for (size_t k = 0; k < tensors.size(); ++k) {
+      found.push_back({name + "[" + std::to_string(k) + "]", tensors[k], i, k});
+    }
+  }
+  return found;
 }
 
 thread_local Session* current_session = nullptr;
@@ -232,6 +270,7 @@ void Session::begin(size_t id, std::vector<c10::IValue> inputs) {
         note_device(op, t);
         if (op.calls == 0) {
           op.taken.push_back(sizes_of(t));
+          op.makers.push_back(maker_of(t));
         }
       });
     }
@@ -267,6 +306,10 @@ void Session::end(size_t id, const std::vector<c10::IValue>& results) {
       if (op.calls == 0) {
         op.shapes.push_back(sizes_of(t));
       }
+      if (t.defined()) {
+        makers_.insert_or_assign(t.unsafeGetTensorImpl(),
+                                 std::pair(WeakTensor(t.getIntrusivePtr()), id));
+      }
       if (at_.gradients && t.defined() && t.requires_grad()) {
         const auto edge = torch::autograd::impl::gradient_edge(t);
         if (edge.is_valid()) {  // not a view that was made where nothing is recorded
@@ -283,6 +326,32 @@ void Session::end(size_t id, const std::vector<c10::IValue>& results) {
     forget_written((*called_)[id]);
   }
   operands_.clear();
+}
+
+void Session::fail() {
+  is_inside_ = false;
+  if (looks_) {
+    failed_ = {current_, failed_operands((*called_)[current_], operands_)};
+    for (FailedOperand& operand : failed_->operands) {
+      if (operand.value.isTensor()) {
+        operand.maker = maker_of(operand.value.toTensor());
+      }
+    }
+  }
+  operands_.clear();
+}
+
+const std::optional<Failed>& Session::failed() {
+  if (is_inside_) {
+    fail();
+  }
+  return failed_;
+}
+
+std::optional<size_t> Session::maker_of(const Tensor& t) const {
+  const auto found = makers_.find(t.unsafeGetTensorImpl());
+  const bool is_itself = found != makers_.end() && !found->second.first.expired();
+  return is_itself ? std::optional(found->second.second) : std::nullopt;
 }
 
 // What an operator has written that does not run again: it is taken as exact from here on.

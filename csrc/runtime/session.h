@@ -13,6 +13,7 @@
 // (gradients.h).
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/edge.h>
@@ -68,15 +69,35 @@ struct OperatorRecord {
   // What was seen, in the order of the operands and results that are tensors.
   int64_t calls = 0;
   double seconds = 0;
-  double cast_seconds = 0;                               // of these, those of autocast's casts
-  std::vector<std::optional<c10::ScalarType>> operands;  // none: several dtypes
+  double cast_seconds = 0;  // of these, those of autocast's casts
+  // none: several dtypes; Undefined: a Python number, which PyTorch has as a tensor too
+  std::vector<std::optional<c10::ScalarType>> operands;
   std::vector<std::optional<c10::ScalarType>> results;
   std::vector<std::string> devices;  // of operands and results
   std::vector<Cast> casts;
-  std::vector<std::vector<int64_t>> taken;   // shapes of the operands, in the first call
-  std::vector<std::vector<int64_t>> shapes;  // of the results
+  std::vector<std::vector<int64_t>> taken;    // shapes of the operands, in the first call
+  std::vector<std::optional<size_t>> makers;  // the operators that gave the operands then
+  std::vector<std::vector<int64_t>> shapes;   // of the results
   std::optional<Numerics> numerics;
   std::optional<Gradient> gradient;  // of all results together
+};
+
+// An argument of an operator that raised, which is not what the operator's schema gives by itself.
+struct FailedOperand {
+  std::string name;  // in the schema, with its index where it is an element of a list
+  c10::IValue value;
+  size_t argument;                // its number
+  std::optional<size_t> element;  // its index
+  // Of a tensor: the operator that gave it last; what else it is, in words; and where that is.
+  std::optional<size_t> maker{};
+  std::string origin{};
+  std::optional<Place> place{};
+};
+
+// An operator that raised.
+struct Failed {
+  size_t id;
+  std::vector<FailedOperand> operands;
 };
 
 // What is looked at besides dtypes, casts and time.
@@ -108,6 +129,12 @@ class Session {
 
   void begin(size_t id, std::vector<c10::IValue> inputs);
   void end(size_t id, const std::vector<c10::IValue>& results);
+  // The operator that has begun last has raised.
+  void fail();
+  // The last that has; also one that has begun and not ended.
+  const std::optional<Failed>& failed();
+  // The operator that gave a tensor last, if one did.
+  std::optional<size_t> maker_of(const at::Tensor& t) const;
   // The gradients of each operator's results, all its calls together, where `outputs` are what the
   // program gave. Throws std::runtime_error: none of them requires grad.
   void note_gradients(const std::vector<at::Tensor>& outputs);
@@ -147,6 +174,10 @@ class Session {
   Clock::time_point start_{};
   std::vector<c10::IValue> operands_, wide_, shadows_;
   std::vector<double> seconds_, cast_seconds_;
+  std::optional<Failed> failed_;
+  // By a tensor's address, which may be used again.
+  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  std::unordered_map<c10::TensorImpl*, std::pair<WeakTensor, size_t>> makers_;
   // What a program all in float64 would have had, and the tensor that it would have had it for.
   std::unordered_map<c10::TensorImpl*, std::pair<at::Tensor, at::Tensor>> exact_;
   // Where the gradients of results arrive, and the operators that they are results of.

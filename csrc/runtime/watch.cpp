@@ -136,7 +136,12 @@ class Watch::Looking : public Session {
     depth_ -= is_operator_.back() ? 1 : 0;
     is_operator_.pop_back();
     if (depth_ == 0 && open_) {
-      end_outermost(function);
+      if (std::uncaught_exceptions() > exceptions_) {
+        open_.reset();
+        fail();
+      } else {
+        end_outermost(function);
+      }
     }
   }
 
@@ -156,6 +161,7 @@ class Watch::Looking : public Session {
   }
 
   void begin_outermost(const KnownOperator& known, const at::RecordFunction& function) {
+    exceptions_ = std::uncaught_exceptions();
     if (!looks()) {
       const auto& order = state_.order;
       diverged |= next_ >= order.size() || order[next_].second != &known;
@@ -241,6 +247,7 @@ class Watch::Looking : public Session {
   size_t depth_ = 0;
   std::vector<bool> is_operator_;
   std::optional<size_t> open_;  // the outermost operator that runs
+  int exceptions_ = 0;          // that were on their way when it began
   size_t next_ = 0;             // of the order of the first run
   std::vector<int64_t> nodes_;  // of autograd's that run
   uint64_t first_node_ = 0;
@@ -280,6 +287,12 @@ void Watch::note_gradients(const std::vector<Tensor>& outputs) {
   }
   const at::DisableRecordFunctionGuard quiet;
   run_->note_gradients(outputs);
+}
+
+std::optional<Failed> Watch::failed() { return run_ ? run_->failed() : std::nullopt; }
+
+std::optional<size_t> Watch::maker_of(const Tensor& t) const {
+  return run_ ? run_->maker_of(t) : std::nullopt;
 }
 
 void Watch::protect(const std::vector<Tensor>& tensors) {

@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -36,6 +37,10 @@ class Watch {
   void stop(bool failed);
   // After the first run, before it stops: see gradients.h. Throws what `place` threw.
   void note_gradients(const std::vector<at::Tensor>& outputs);
+  // Before the run stops: the operator that raised last, if one did, and the one that gave a tensor
+  // last. Their numbers are places in what seen() returns.
+  std::optional<Failed> failed();
+  std::optional<size_t> maker_of(const at::Tensor& t) const;
 
   // Tensors whose values are to be what they were: what a run writes to them, restore() undoes.
   void protect(const std::vector<at::Tensor>& tensors);

@@ -38,6 +38,8 @@ class Line:
     error: float = 0.0
     has_own: bool = False
     bars: list[str] = field(default_factory=list)  # the scopes in force, from the outermost
+    scopes: dict[str, str] = field(default_factory=dict)  # of its operators: place, and state
+    scope: str = ""  # these, in short
 
 
 def filled(template: str, **values: Any) -> str:
@@ -72,8 +74,16 @@ def parts_of(
     lines: dict[int, Line],
     codes: Mapping[int, Markup],
     bars: Mapping[int, tuple[str, int]] = types.MappingProxyType({}),
+    path: str = "",
 ) -> Iterable[list[Line]]:
-    """The lines that are shown, in runs without a gap."""
+    """The lines that are shown, in runs without a gap.
+
+    Args:
+        lines: those that matter, by their numbers.
+        codes: the code of each line of the file.
+        bars: scopes of the file: by the line where one begins, its text and its last line.
+        path: the file's, as in ``Line.scopes``.
+    """
     part: list[Line] = []
     shown: list[int] = []
     for number in sorted({*lines, *bars}):
@@ -89,9 +99,10 @@ def parts_of(
             part = []
         line = lines.get(number) or Line(number)
         line.code = codes[number]
-        line.bars = [
-            text for begin, (text, last) in sorted(bars.items()) if begin <= number <= last
-        ]
+        around = [each for each in sorted(bars.items()) if each[0] <= number <= each[1][1]]
+        here = {f"{path}:{begin}" for begin, _ in around}
+        line.bars = [text for at, text in line.scopes.items() if at not in here]  # of callers
+        line.bars += [text for _, (text, _) in around]
         part.append(line)
     if part:
         yield part

@@ -12,6 +12,7 @@ import torch
 PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 PYTORCH = os.path.dirname(torch.__file__) + os.sep
 _PYTHON = os.path.dirname(os.__file__) + os.sep
+_TYPED = ("<ipython-input", "<python-input", "<stdin>", "<doctest")
 _INSTALLED = [f"{os.sep}{folder}{os.sep}" for folder in ("site-packages", "dist-packages")]
 
 
@@ -25,9 +26,20 @@ def is_pytorchs(file: str) -> bool:
     return file.startswith(PYTORCH)
 
 
+def is_of_runtime(file: str) -> bool:
+    """Whether a file is PyTorch's or Python's own: of the standard library, or of the interpreter
+    (``<frozen runpy>``)."""
+    is_pythons = file.startswith((_PYTHON, "<frozen ")) and not _is_in_packages(file)
+    return is_pythons or is_pytorchs(file)
+
+
+def _is_in_packages(file: str) -> bool:
+    return any(folder in file for folder in _INSTALLED)
+
+
 def is_installed(file: str) -> bool:
     """Whether a file came with Python or with a package: the user's own files did not."""
-    return file.startswith((PYTORCH, PACKAGE, _PYTHON)) or any(each in file for each in _INSTALLED)
+    return file.startswith((PYTORCH, PACKAGE, _PYTHON)) or _is_in_packages(file)
 
 
 def is_users(file: str) -> bool:
@@ -35,10 +47,16 @@ def is_users(file: str) -> bool:
     return not (is_installed(file) or is_generated(file))
 
 
+def is_programs(file: str) -> bool:
+    """Whether a file has code of the program: the user's own, or a library's that is not PyTorch,
+    jit_amp or Python itself."""
+    return not (is_of_runtime(file) or is_jit_amps(file) or is_generated(file))
+
+
 def is_generated(file: str) -> bool:
-    """Whether the name stands for code that no file has, as torch.fx makes it. A notebook's cell
-    has a name of that form too, in older releases of IPython, and is the user's."""
-    return file.startswith("<") and not file.startswith("<ipython")
+    """Whether the name stands for code that no file has, as torch.fx makes it. What was typed, as
+    into a notebook's cell, has such a name too, and is the user's."""
+    return file.startswith("<") and not file.startswith(_TYPED)
 
 
 def shown_name(file: str) -> str:

@@ -14,7 +14,7 @@ import torch
 import jit_amp
 from jit_amp._cli.mistakes import Mistaken, is_file, mistaken_if_refused
 from jit_amp._cli.running import DTYPES, loaded, print_out, step, with_scope
-from jit_amp._explain import verdict
+from jit_amp._explain.limits import NEEDS, limits_of, over
 from jit_amp._explain.report import Report
 
 
@@ -34,10 +34,10 @@ def run_explain(given: argparse.Namespace) -> int:
         print_out(given, shown.to_json())
     else:
         print(compared or shown.to_text(all=given.all), file=given.out)  # it may have colors
-    told = verdict.over(shown, limits) if limits else []
+    told = over(shown, limits) if limits else []
     for each in told:
         print(f"jit-amp: {each}", file=sys.stderr)
-    return 1 if shown.refusal or told else 0
+    return 1 if shown.refusal or shown.error or told else 0
 
 
 def _limits(given: argparse.Namespace) -> dict[str, float]:
@@ -45,10 +45,10 @@ def _limits(given: argparse.Namespace) -> dict[str, float]:
     if given.fail_over is None:
         return {}
     try:
-        limits = verdict.limits_of(given.fail_over)
+        limits = limits_of(given.fail_over)
     except ValueError as error:
         raise Mistaken(f"--fail-over {error}") from error
-    for what, names in verdict.NEEDS.items():
+    for what, names in NEEDS.items():
         if names & set(limits):
             setattr(given, what, True)
     return limits

@@ -28,7 +28,7 @@ from jit_amp._cli.running import DTYPES, check_command, print_out
 from jit_amp._cli.tables import run_env, run_errors, run_lower, run_policy
 from jit_amp._cli.tune import run_tune
 from jit_amp._cli.verify import run_verify
-from jit_amp._explain import verdict
+from jit_amp._explain import limits
 
 
 def run_completion(given: argparse.Namespace) -> int:
@@ -107,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
         "--fail-over",
         metavar="LIMITS",
         help='exit status 1 over a limit, as in "overflows=0, error=1e-2"; of '
-        + ", ".join(verdict.LIMITS),
+        + ", ".join(limits.LIMITS),
     )
 
     made = command("freeze", run_freeze, "a frozen module of stock operators")

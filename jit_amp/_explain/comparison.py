@@ -11,8 +11,9 @@ from typing import Any
 
 from jit_amp._base import extras, whole_files
 from jit_amp._explain import text
+from jit_amp._explain.limits import NEEDS
 from jit_amp._explain.records import Place, Records, Row
-from jit_amp._explain.verdict import NEEDS, Summary, summary, verdict
+from jit_amp._explain.verdict import Summary, summary, verdict
 
 
 @dataclass(frozen=True)

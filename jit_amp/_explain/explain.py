@@ -18,12 +18,12 @@ from jit_amp import _C
 from jit_amp._base import arguments as arguments
 from jit_amp._base import process_state
 from jit_amp._base.printable import printable, printable_lines
-from jit_amp._explain import sources, watch
+from jit_amp._explain import sources, stops, watch
 from jit_amp._explain.graph import line_of, lowered_casts, weights_of
 from jit_amp._explain.hints import hints_of, hints_of_casts, hints_of_gradients
 from jit_amp._explain.records import REDUCED, Row
 from jit_amp._explain.report import Report
-from jit_amp._explain.rows import row_of
+from jit_amp._explain.rows import rows_of
 from jit_amp._freeze.packed import emulates
 from jit_amp._runs import example_arguments
 from jit_amp._runs.copies import fresh
@@ -64,14 +64,15 @@ def explain(
             time of launching it.
 
     Returns:
-        A ``Report``. Where jit_amp refuses the program, it has the refusal and its line.
+        A ``Report``. Where the program raises, it tells of what ran until then, and has the error,
+        its line, and the operands there with the lines that they come from. Where jit_amp refuses
+        the program, it has the refusal and its line.
 
     Raises:
         TypeError: the arguments do not fit, the function is asynchronous, or ``obj`` is an
             ``ExportedProgram``.
         ValueError: ``obj`` has no such method, or none that is compiled.
-        RuntimeError: what the program raises, and what ``torch.jit.script`` does where tracing
-            fails too; ``gradients`` of what requires none, or under ``torch.no_grad()``, or of a
+        RuntimeError: ``gradients`` of what requires none, or under ``torch.no_grad()``, or of a
             program that has freed its graph by ``backward()``.
     """
     arguments.not_exported("explain", obj)
@@ -94,9 +95,9 @@ def explain(
         warnings=tuple(map(printable_lines, report.warnings)),
         not_compiled=printable(report.not_compiled),
         hints=found,
-        timing=timing,
+        timing=timing and not report.error,
         numerics=numerics,
-        gradients=gradients,
+        gradients=gradients and not report.error,
         records_gradients=torch.is_grad_enabled(),
         emulated=_emulated(report.rows, example_inputs),
     )
@@ -133,25 +134,39 @@ def _of_compiled(
         formals = scripted.schema.arguments
     inputs = _arguments(formals, example_inputs)
     runs = [fresh(inputs) for _ in range(_runs(timing))]
+    text, stop = "", None
     try:
         with process_state.random_state():
             if is_module:
                 found = _C.explain_method(scripted._c, method, runs, numerics, gradients)
             else:
                 found = _C.explain_function(scripted, runs, numerics, gradients)
+        seen, told, texts, raises, failed = found
+        known = sources.compiled(texts)
+        rows = rows_of(seen)
+        if raises:
+            try:
+                raises()
+            except _C.AutocastError:
+                raise
+            except Exception as error:
+                text = stops.text_of(error)
+                stop = stops.of_compiled(error, rows, failed, scripted, known)
     except _C.AutocastError as error:
         known = sources.compiled(_texts_of(scripted))
         at = sources.with_text(line_of(str(error)), known)
         return Report(name, (), refusal=str(error), refused_at=at, sources=known)
-    rows, told, texts = found
+    stopped_at = failed[0] if failed else None
     return Report(
         name,
-        tuple(row_of(row) for row in rows if row["calls"] or told),
-        tuple(told),
+        tuple(row for i, row in enumerate(rows) if row.calls or told or i == stopped_at),
+        tuple(dict.fromkeys(told)),
+        error=printable_lines(text),
+        stop=stop,
         casts=tuple(lowered_casts(scripted, method)),
         weights=tuple(weights_of(scripted, method)),
         inputs=_in_words([formal.name for formal in formals], inputs),
-        sources=(*sources.compiled(texts), *sources.read(sources.traced_files(rows))),
+        sources=(*known, *sources.read(sources.traced_files(seen))),
     )
 
 
@@ -184,11 +199,13 @@ def _of_python(
             numerics=numerics,
             gradients=gradients,
         )
-    rows = tuple(map(row_of, ran.rows))
+    rows = tuple(rows_of(ran.rows))
     report = Report(
         name,
         rows,
         tuple(ran.warnings),
+        error=printable_lines(ran.error),
+        stop=ran.stop,
         inputs=given.in_words,
         seconds=ran.seconds,
         sources=sources.read(sources.files_of(rows)),
@@ -212,7 +229,7 @@ def _with_the_graph(report: Report, obj: Any, method: str) -> Report:
         at = sources.with_text(place, known)
         return dataclasses.replace(report, refusal=str(error), refused_at=at, sources=known)
     except Exception as error:  # TorchScript's compiler raises many kinds of these
-        return dataclasses.replace(report, not_compiled=_first_line(error))
+        return dataclasses.replace(report, not_compiled=stops.text_of(error))
 
 
 def _runs(timing: bool) -> int:
@@ -222,11 +239,6 @@ def _runs(timing: bool) -> int:
 def _in_words(names: Sequence[str], arguments: Sequence[Any]) -> tuple[str, ...]:
     pairs = zip(names, arguments, strict=False)
     return tuple(f"{name}: {example_arguments.in_words(value)}" for name, value in pairs)
-
-
-def _first_line(error: Exception) -> str:
-    text = next(iter(str(error).strip().splitlines()), "")
-    return f"{type(error).__name__}: {text}"
 
 
 def _arguments(formals: Any, given: Any) -> tuple[Any, ...]:

@@ -53,26 +53,43 @@ def place_of(node: Any) -> Place | None:
     """The line of a graph's node; None for what nobody wrote, and for what is in no file."""
     site = _C.place_of(node)
     file, line = site[:2]
-    is_shown = line and file != "<string>" and not file.startswith(OURS)
-    return _shown(site) if is_shown else None
+    if not line:
+        return _users_line(node)  # of what was traced
+    return None if file == "<string>" or file.startswith(OURS) else _shown(site)
 
 
 def _users_place_of(node: Any) -> Place | None:
     """The same, of the innermost call that stands in no file of PyTorch's, if there is one."""
     place = place_of(node)
-    line = _C.users_line(node) if place else None
-    return _shown(line) if line else place
+    return place and (_users_line(node) or place)
+
+
+def _users_line(node: Any) -> Place | None:
+    line = _C.users_line(node)
+    return _shown(line) if line else None
 
 
 def _places_of_users(
     node: Any, place_of: Callable[[Any], Place | None] = place_of
 ) -> Iterator[Place]:
     """The lines of what uses a node's results, through what has no line of its own."""
-    for use in (use for output in node.outputs() for use in output.uses()):
-        if place := place_of(use.user):
+    seen: set[str] = set()  # results of nodes that were passed: many paths lead to one
+    pending = [_users(node)]
+    while pending:
+        user = next(pending[-1], None)
+        if user is None:
+            pending.pop()
+        elif place := place_of(user):
             yield place
-        elif use.user.kind() != "prim::Return":
-            yield from _places_of_users(use.user, place_of)
+        elif user.kind() != "prim::Return":
+            results = {output.debugName() for output in user.outputs()}
+            if not results <= seen:
+                seen |= results
+                pending.append(_users(user))
+
+
+def _users(node: Any) -> Iterator[Any]:
+    return (use.user for output in node.outputs() for use in output.uses())
 
 
 def weights_of(scripted: Any, method: str) -> Iterator[Weight]:

@@ -7,9 +7,9 @@ import json
 import os
 import re
 import textwrap
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
@@ -18,7 +18,8 @@ from jit_amp._base import html, source_files
 from jit_amp._base.html import Line, highlighted, parts_of
 from jit_amp._base.syntax_trees import parsed
 from jit_amp._explain import text
-from jit_amp._explain.records import Place, Records, Row, Weight
+from jit_amp._explain.page_tree import short_number, tree
+from jit_amp._explain.records import Place, Records, Row, Scope, Weight
 
 MOST = 6  # in the tables of the summary
 INLINE = 2_000_000  # characters of a page that a notebook holds
@@ -47,6 +48,7 @@ def render(report: Records) -> str:
         own=[file for file in files if file.is_own],
         libraries=[file for file in files if not file.is_own],
         total=total,
+        has_scopes=any(line.scope for file in files for part in file.parts for line in part),
         precisions=_precisions(rows, total),
         casts=sum(row.cast_count for row in rows),
         bytes=sum(row.cast_bytes for row in rows),
@@ -58,7 +60,7 @@ def render(report: Records) -> str:
         data=_json(
             {
                 "rows": [_compact(row, total) for row in rows],
-                "tree": _tree(rows, total),
+                "tree": tree(rows, total),
                 "timing": report.timing,
                 "numerics": report.numerics,
                 "gradients": report.gradients,
@@ -132,10 +134,6 @@ def _json(value: Any) -> Markup:
     return Markup(text)
 
 
-def _number(value: float) -> str:
-    return "" if not value else f"{value:.1e}"
-
-
 def _compact(row: Row, total: float) -> dict[str, Any]:
     """What the page shows of an operator."""
     n, g = row.numerics, row.gradient
@@ -153,20 +151,28 @@ def _compact(row: Row, total: float) -> dict[str, Any]:
         "in": list(row.operands),
         "out": list(row.results),
         "shapes": ["x".join(map(str, shape)) or "0-dim" for shape in row.shapes],
+        "scope": [
+            f"{scope.device} {_state(scope)}, {_maker(scope)}"
+            for scope in row.scopes
+            if scope.place or scope.enabled
+        ],
+        "there": f"on {row.elsewhere.device}: {row.elsewhere.computed_in}"
+        if row.elsewhere and row.elsewhere.computed_in
+        else "",
         "casts": [f"{c.count} x {c.source} to {c.target}, {c.bytes:,} bytes" for c in row.casts],
         "ms": 1e3 * row.seconds,
         "time": row.seconds / total if total else 0.0,
         "g": g
         and {
             "dtype": g.dtype,
-            "largest": _number(g.largest),
+            "largest": short_number(g.largest),
             "zero": g.underflows / g.elements,
             "from": g.overflow_scale,
         },
         "n": n
         and {
-            "own": _number(n.introduced),
-            "total": _number(n.total),
+            "own": short_number(n.introduced),
+            "total": short_number(n.total),
             "largest": f"{n.largest:.3g}",
             "bad": {
                 what: count
@@ -181,90 +187,6 @@ def _compact(row: Row, total: float) -> dict[str, Any]:
             },
         },
     }
-
-
-# The tree of modules.
-
-
-@dataclass
-class _Module:
-    rows: list[Row] = field(default_factory=list)  # of its own code
-    children: dict[str, _Module] = field(default_factory=dict)
-
-    def all_rows(self) -> Iterator[Row]:
-        yield from self.rows
-        for child in self.children.values():
-            yield from child.all_rows()
-
-    def shape(self) -> tuple[Any, ...]:
-        """What two modules have to have in common to be shown as one."""
-        own = Counter((r.operator, str(r.place), r.computed_in, r.is_backward) for r in self.rows)
-        return tuple(sorted(own.items())), tuple((n, c.shape()) for n, c in self.children.items())
-
-
-def _tree(rows: Sequence[Row], total: float) -> list[dict[str, Any]]:
-    """The modules, as the page shows them: equal ones with numbers for names are one."""
-    root = _Module()
-    for row in rows:
-        at = root
-        for name in filter(None, row.module.split(".")):
-            at = at.children.setdefault(name, _Module())
-        at.rows.append(row)
-    return _shown_children(root, "", total)
-
-
-def _shown_children(module: _Module, path: str, total: float) -> list[dict[str, Any]]:
-    groups: list[tuple[list[str], Any, _Module]] = []
-    for name, child in module.children.items():
-        shape = child.shape() if name.isdigit() else None
-        if groups and shape is not None and groups[-1][1] == shape:
-            groups[-1][0].append(name)
-        else:
-            groups.append(([name], shape, child))
-    found = []
-    for names, _, child in groups:
-        rows = [row for name in names for row in module.children[name].all_rows()]
-        paths = [f"{path}{name}" for name in names]
-        label = names[0] if len(names) == 1 else f"{names[0]}\u2013{names[-1]}"
-        found.append(
-            {
-                "label": label,
-                "count": len(names),
-                "paths": paths,
-                "ms": 1e3 * sum(row.seconds for row in rows),
-                "time": sum(row.seconds for row in rows) / total if total else 0.0,
-                "casts": sum(row.cast_count for row in rows),
-                "error": _number(
-                    max((r.numerics.introduced for r in rows if r.numerics), default=0.0)
-                ),
-                "children": _shown_children(child, f"{paths[0]}.", total)
-                if len(names) == 1
-                else _together(
-                    [_shown_children(module.children[n], f"{path}{n}.", total) for n in names]
-                ),
-            }
-        )
-    return found
-
-
-def _together(trees: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Equal trees as one."""
-    made = []
-    for nodes in zip(*trees, strict=True):
-        first = nodes[0]
-        made.append(
-            {
-                "label": first["label"],
-                "count": first["count"],
-                "paths": [path for node in nodes for path in node["paths"]],
-                "ms": sum(node["ms"] for node in nodes),
-                "time": sum(node["time"] for node in nodes),
-                "casts": sum(node["casts"] for node in nodes),
-                "error": max((node["error"] for node in nodes), key=lambda e: float(e or 0)),
-                "children": _together([node["children"] for node in nodes]),
-            }
-        )
-    return made
 
 
 def _precisions(rows: Iterable[Row], total: float) -> list[dict[str, Any]]:
@@ -321,11 +243,17 @@ def _files(report: Records) -> Iterable[File]:
                     line.error = max(line.error, error)
                     line.precision = _joined(line.precision, row.precision)
         for scope in row.scopes:
+            told = f"{scope.device}: {_state(scope)}"
             if scope.place and line_at(scope.place):
-                state = f"{scope.dtype or 'ambient dtype'}" if scope.enabled else "off"
-                scopes[scope.place.file, scope.place.line] = f"{scope.device}: {state}"
-    if report.refused_at and (line := line_at(report.refused_at)):
-        line.precision = "refused"
+                scopes[scope.place.file, scope.place.line] = told
+            if (scope.place or scope.enabled) and (line := line_at(own)):
+                at = scope.place and f"{scope.place.file}:{scope.place.line}"
+                line.scopes[at or "around the call"] = f"{told}, {_maker(scope)}"
+                short = str(scope).replace(os.path.basename(own.file), "") if at else str(scope)
+                line.scope = ", ".join(dict.fromkeys([*filter(None, [line.scope]), short]))
+    for at in (report.refused_at, report.stop.place if report.stop else None):
+        if at and (line := line_at(at)):
+            line.precision = "refused"
     order = sorted(by_file, key=lambda path: (not source_files.is_users(path), path))
     for number, path in enumerate(order):
         lines = by_file[path]
@@ -341,8 +269,18 @@ def _files(report: Records) -> Iterable[File]:
             source_files.is_users(path),
             sum(line.seconds for line in lines.values()),
             len({number for line in lines.values() for number in line.rows}),
-            list(parts_of(lines, highlighted(sources.lines[path]), bars)),
+            list(parts_of(lines, highlighted(sources.lines[path]), bars, path)),
         )
+
+
+def _state(scope: Scope) -> str:
+    if scope.is_elsewhere:
+        return f"{scope.dtype}, not on this machine"
+    return (scope.dtype or "ambient dtype") if scope.enabled else "off"
+
+
+def _maker(scope: Scope) -> str:
+    return f"by {scope.place}" if scope.place else "around the call"
 
 
 class _Sources:

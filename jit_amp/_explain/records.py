@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -14,7 +16,10 @@ from jit_amp._base.json_records import FINITE, Lines
 REDUCED = ("bfloat16", "float16")
 IO_DTYPE = {f"<jit_amp io_dtype of {what}>": what for what in ("inputs", "results")}
 """What a frozen module has in place of a file: csrc/passes/source/cast_io.cpp."""
-_FLOATING = (*REDUCED, "float32", "float64")
+NUMBER = "number"
+"""Among the dtypes of operands, for a Python number: PyTorch makes a tensor of it, whose dtype
+decides nothing where there is another operand of its kind."""
+FLOATING = (*REDUCED, "float32", "float64")
 
 
 @dataclass(frozen=True)
@@ -53,12 +58,74 @@ class Source:
 
 @dataclass(frozen=True)
 class Scope:
-    """The autocast state in force for one device, and the line that made it, if one did."""
+    """The autocast state in force for one device, and the line that made it, if one did.
+
+    ``is_elsewhere`` is of a scope that PyTorch has switched off because this machine does not have
+    its device.
+    """
 
     device: str
     enabled: bool
     dtype: str | None  # None: the one around the call
     place: Place | None  # None: what is around the call
+    is_elsewhere: bool = False
+
+    def __str__(self) -> str:
+        at = str(self.place) if self.place else "around the call"
+        return at if self.enabled or self.is_elsewhere else f"{at} off"
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """What an operator would do on a machine that has the device of a scope, where this one has it
+    not; ``policy`` is empty outside of such scopes, where what comes from inside has that dtype."""
+
+    device: str
+    policy: str
+    computed_in: str  # as `Row.computed_in`
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An argument of the operator that raised; where Python itself raised, a tensor of that line.
+
+    ``place`` is the line of the operator that gave it last, ``made_by``. ``origin`` is what else is
+    known of it, as ``"argument x"`` or ``"linear.weight"``, a parameter. ``value`` has what is no
+    tensor, in words.
+    """
+
+    name: str  # in the operator's schema, or in the line
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    device: str = ""
+    made_by: str = ""
+    place: Place | None = None
+    origin: str = ""
+    value: str = ""
+
+    def __str__(self) -> str:
+        if not self.dtype:
+            return f"{self.name}: {self.value}"
+        sizes = ", ".join(map(str, self.shape))
+        told = f"{self.name}: {self.dtype}[{sizes}]"
+        if self.place:
+            return f"{told} of {self.made_by.removeprefix('aten::')} at {self.place}"
+        return f"{told}, {self.origin}" if self.origin else told
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Where a program raised: the user's line, and the operator, if one raised."""
+
+    place: Place
+    stack: tuple[Place, ...]  # from the outermost call
+    operator: str  # "" where Python itself raised
+    operands: tuple[Operand, ...]
+
+    @property
+    def tensors(self) -> tuple[Operand, ...]:
+        """The operands that are tensors."""
+        return tuple(operand for operand in self.operands if operand.dtype)
 
 
 @dataclass(frozen=True)
@@ -124,7 +191,7 @@ class Row:
     policy: str  # "lower", "fp32", ...; "" outside every enabled scope
     reason: str
     calls: int
-    operands: tuple[str, ...]  # dtypes; "several" where calls differ
+    operands: tuple[str, ...]  # dtypes; "several" where calls differ, "number" of Python's
     results: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]  # of the results of the first call
     devices: tuple[str, ...]
@@ -135,14 +202,13 @@ class Row:
     gradient: Gradient | None
     cast_seconds: Annotated[float, FINITE] = 0.0  # of `seconds`, those of its casts
     is_backward: bool = False  # run by autograd: `place` is that of what it differentiates
+    operand_shapes: tuple[tuple[int, ...], ...] = ()  # of the first call
+    elsewhere: Elsewhere | None = None
 
     @property
     def line(self) -> Place:
-        """The innermost line that is not PyTorch's own."""
-        own = [
-            place for place in self.stack if place.line and not source_files.is_pytorchs(place.file)
-        ]
-        return own[-1] if own else self.place
+        """The innermost line that is neither PyTorch's own nor Python's."""
+        return line_in(self.stack)
 
     @property
     def cast_count(self) -> int:
@@ -158,14 +224,27 @@ class Row:
     def computed_in(self) -> str:
         """The dtype that it computed in, ``"mixed"`` where operands have a reduced one and another;
         empty where it computed with no floating-point numbers."""
-        floating = [dtype for dtype in self.results if dtype in _FLOATING]
+        floating = [dtype for dtype in self.results if dtype in FLOATING]
         if self.policy == "lower" and floating and all(dtype in REDUCED for dtype in floating):
             return floating[0]  # a cast of autocast's own cache is not made again
         cast = {c.source: c.target for c in self.casts}
-        kinds = {cast.get(d, d) for d in self.operands or self.results if d in _FLOATING}
+        kinds = {cast.get(d, d) for d in self._deciding or self.results if d in FLOATING}
+        if not kinds and NUMBER in self.operands:  # of integers and a real number
+            kinds = set(self.results) & set(FLOATING)
         if kinds & set(REDUCED) and len(kinds) > 1:
             return "mixed"
-        return max(kinds, key=_FLOATING.index, default="")
+        return max(kinds, key=FLOATING.index, default="")
+
+    @property
+    def _deciding(self) -> list[str]:
+        """The operands' dtypes that PyTorch's promotion looks at: of tensors without dimensions
+        only where no other has any."""
+        floating = [each in FLOATING for each in self.operands]
+        has_sizes = [bool(shape) for shape in self.operand_shapes]
+        known = len(has_sizes) == len(floating)
+        if not known or not any(map(all, zip(floating, has_sizes, strict=True))):
+            return [d for d in self.operands if d != NUMBER]
+        return list(itertools.compress(self.operands, has_sizes))
 
     @property
     def precision(self) -> str:
@@ -174,6 +253,18 @@ class Row:
         if not dtype or dtype == "mixed":
             return dtype or "none"
         return "reduced" if dtype in REDUCED else "float32"
+
+
+def line_in(stack: Sequence[Place]) -> Place:
+    """The innermost line of a stack that is neither PyTorch's own nor Python's."""
+    own = [place for place in stack if place.line and not source_files.is_of_runtime(place.file)]
+    return own[-1] if own else stack[-1]
+
+
+def own_line_in(stack: Sequence[Place]) -> Place:
+    """The innermost line of the user's own files; of a library's where there is none."""
+    own = [place for place in stack if place.line and source_files.is_users(place.file)]
+    return own[-1] if own else line_in(stack)
 
 
 @dataclass(frozen=True)
@@ -219,6 +310,8 @@ class Records:
     weights: tuple[Weight, ...] = ()
     refusal: Lines = ""
     refused_at: Place | None = None
+    error: str = ""  # that the program raised: class and text
+    stop: Stop | None = None
     timing: bool = False
     numerics: bool = False
     gradients: bool = False

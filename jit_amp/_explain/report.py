@@ -14,9 +14,13 @@ from jit_amp._explain.records import Records
 from jit_amp._explain.verdict import Advice, Summary
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report(Records):
     """What ``explain`` returns. ``print`` it, or write a page with ``to_html``.
+
+    Where the program raises, the rows are those of what ran until then; ``error`` is what it
+    raised, as text, and ``stop`` where: the line, the operator, and its operands with the lines
+    that they come from. Else these are empty and None.
 
     ``casts`` are those of the graph that ``jit_amp.script`` would run, where TorchScript compiles
     the program: one cast for uses that eager casts each. ``refusal`` is the text of the
@@ -108,6 +112,10 @@ class Report(Records):
 
     def __str__(self) -> str:
         return self.to_text()
+
+    def __repr__(self) -> str:
+        called = text.cut(f"{self.name}({', '.join(self.inputs)})", 80)
+        return f"<jit_amp.Report of {called}: {text.cut(self.verdict, 160)}>"
 
 
 def _pages() -> types.ModuleType:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from torch.utils import flop_counter
 
 from jit_amp import _C
+from jit_amp._base import source_files
 from jit_amp._base.printable import printable
+from jit_amp._explain import missing_scopes
 from jit_amp._explain.graph import dtype_name
-from jit_amp._explain.records import Cast, Gradient, Numerics, Row, Scope
+from jit_amp._explain.predicted import predicted
+from jit_amp._explain.records import Cast, Elsewhere, Gradient, Numerics, Place, Row, Scope
 from jit_amp._explain.sources import place_of
 
 _REASONS = {
@@ -34,18 +38,32 @@ _STATED = {
 }
 
 
-def row_of(seen: dict[str, Any]) -> Row:
+def rows_of(all_seen: Sequence[dict[str, Any]]) -> list[Row]:
+    """The rows, of all operators that were seen."""
+    for device, dtype in missing_scopes.around().items():
+        for seen in all_seen:
+            if device not in seen["scopes"]:
+                seen.setdefault("missing", {})[device] = dtype
+                seen["states"][device] = (False, dtype, True)
+    would_be = predicted(all_seen)
+    return [_row_of(seen, what) for seen, what in zip(all_seen, would_be, strict=True)]
+
+
+def _row_of(seen: dict[str, Any], elsewhere: Elsewhere | None) -> Row:
     stack = tuple(map(place_of, seen["stack"]))
     scopes = tuple(
         Scope(
             device,
             enabled,
             None if dtype is None else dtype_name(dtype),
-            place_of(seen["scopes"][device]) if device in seen["scopes"] else None,
+            _place_of_scope(seen, device),
+            device in seen.get("missing", {}),
         )
         for device, (enabled, dtype, _) in seen["states"].items()
     )
     policy, reason = _why(seen, scopes, stack[-1].io_dtype)
+    if elsewhere and elsewhere.policy:
+        reason = _why_elsewhere(seen, elsewhere)
     numbers, gradient = seen["numerics"], seen["gradient"]
     return Row(
         printable(seen["name"]),
@@ -67,7 +85,15 @@ def row_of(seen: dict[str, Any]) -> Row:
         gradient and Gradient(**{**gradient, "dtype": dtype_name(gradient["dtype"])}),
         seen["cast_seconds"],
         seen.get("is_backward", False),
+        tuple(map(tuple, seen["taken"])),
+        elsewhere,
     )
+
+
+def _place_of_scope(seen: dict[str, Any], device: str) -> Place | None:
+    """The line that made a device's state; None for what is around, also by jit_amp itself."""
+    found = seen["scopes"].get(device)
+    return place_of(found) if found and not source_files.is_jit_amps(found[0]) else None
 
 
 def _flops(name: str, operands: list[list[int]], results: list[list[int]]) -> int:
@@ -94,6 +120,16 @@ def _convolution_flops(operands: list[list[int]], result: list[int], transposed:
     x, weight = operands[:2]
     batch = [1] if len(x) < len(weight) else []
     return int(flop_counter.conv_flop_count(batch + x, weight, batch + result, transposed))
+
+
+def _why_elsewhere(seen: dict[str, Any], elsewhere: Elsewhere) -> str:
+    device = elsewhere.device.upper()
+    dtype = elsewhere.computed_in.replace("mixed", "mixed dtypes")
+    would = f"would compute in {dtype} there: " if dtype else ""
+    reason = _REASONS.get(elsewhere.policy, "").format(device=device)
+    if stated := _C.stated_policy(seen["name"], elsewhere.device):
+        reason = f"policy.register says that it {_STATED[stated]}"
+    return f"autocast for {device} does nothing on this machine; {would}{reason}"
 
 
 def _why(seen: dict[str, Any], scopes: tuple[Scope, ...], io_dtype: str) -> tuple[str, str]:

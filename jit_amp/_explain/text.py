@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from jit_amp._explain import verdict
-from jit_amp._explain.records import Place, Records, Row
+from jit_amp._explain.records import Place, Records, Row, Scope, Stop
 
 MOST = 20
 _COLORS = {"reduced": 32, "mixed": 33, "float32": 36, "none": 90}
@@ -61,6 +61,19 @@ class LineTotal:
         return "/".join(dict.fromkeys(row.computed_in for row in self.rows if row.computed_in))
 
     @property
+    def scopes(self) -> str:
+        """The scope in force, by the line that made it; where there are several, how many more."""
+        named = [str(scope) for row in self.rows for scope in row.scopes if _counts(scope)]
+        first, *others = dict.fromkeys(named) or [""]
+        return f"{first} +{len(others)}" if others else first
+
+    @property
+    def elsewhere(self) -> str:
+        """The dtypes that it would compute in on a machine that has the scope's device."""
+        there = [row.elsewhere.computed_in for row in self.rows if row.elsewhere]
+        return "/".join(dict.fromkeys(filter(None, there)))
+
+    @property
     def precision(self) -> str:
         kinds = {row.precision for row in self.rows} - {"none"}
         return "mixed" if len(kinds) > 1 else next(iter(kinds), "none")
@@ -71,6 +84,11 @@ class LineTotal:
         flops = sum(row.flops for row in self.rows)
         moved = sum(row.cast_bytes for row in self.rows)
         return bool(self.overflows), self.seconds, flops, moved, self.error
+
+
+def _counts(scope: Scope) -> bool:
+    """Whether a state is worth telling: not that nothing is on around the call."""
+    return scope.enabled or scope.place is not None
 
 
 def lines_of(rows: Iterable[Row]) -> list[LineTotal]:
@@ -90,17 +108,44 @@ def cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
 
 
+def cut_place(text: str, width: int) -> str:
+    """Cut at its beginning: the number of the line stays."""
+    return text if len(text) <= width else "…" + text[1 - width :]
+
+
 def _head(report: Records, width: int) -> list[str]:
     title = f"{report.name}({', '.join(report.inputs)}), torch {report.torch}"
     lines = textwrap.wrap(title, width)
     if report.refusal:
         lines += ["", "jit_amp.script refuses it:", report.refusal]
-    if not report.rows:
+    if not report.rows and not report.error:
         return lines
     lines += ["", *textwrap.wrap(verdict.verdict(report), width)]
+    if report.stop:
+        lines += ["", *_stop(report, report.stop, width)]
     if advice := verdict.advice(report):
         text = f"Change first: {advice.text}. Gain: {advice.gain}."
         lines += [*textwrap.wrap(text, width), textwrap.indent(advice.code, "    ")]
+    return lines
+
+
+def _stop(report: Records, stop: Stop, width: int) -> list[str]:
+    """The error where it is long, the line, and what was given there."""
+    parts = report.error.splitlines()  # the verdict has the first, if it is not long
+    shown = parts[:MOST] if parts[1:] or len(parts[0]) > verdict.LONG else []
+    lines = [line for part in shown for line in textwrap.wrap(part, width)]
+    lines += ["…"] if len(parts) > MOST else []
+    if stop.place.line:
+        lines.append(cut(f"    {stop.place}  {stop.place.text}", width))
+    if stop.operator:
+        lines.append(f"    {stop.operator} of")
+    indent = " " * (8 if stop.operator else 4)
+    for operand in stop.operands:
+        lines += textwrap.wrap(
+            str(operand), width, initial_indent=indent, subsequent_indent=indent + "  "
+        )
+        if operand.place and operand.place.text:
+            lines.append(cut(f"{indent}    {operand.place.text}", width))
     return lines
 
 
@@ -109,7 +154,7 @@ def text(report: Records, width: int | None, all_lines: bool) -> str:
     width = max(width or shutil.get_terminal_size().columns, 40)
     lines = _head(report, width)
     if not report.rows:
-        return "\n".join(lines)
+        return "\n".join([*lines, *_tail(report, all_lines)] if report.error else lines)
     totals = lines_of(report.rows)
     kept = totals
     if not all_lines:
@@ -126,6 +171,10 @@ def text(report: Records, width: int | None, all_lines: bool) -> str:
 
 def _table(report: Records, totals: Sequence[LineTotal], width: int, operators: bool) -> list[str]:
     whole = sum(row.seconds for row in report.rows)
+    scope_width = min(max(len(each.scopes) for each in totals), 24 if width >= 100 else 12)
+    scope_width = max(scope_width, 5) if scope_width else 0
+    device = next((row.elsewhere.device for row in report.rows if row.elsewhere), "")
+    there = max(len(device) + 3, *(len(each.elsewhere) for each in totals))
     at_width = min(max((len(str(each.place)) for each in totals), default=4), 24)
     dtype_width = min(max(len(each.dtypes) for each in totals), 17)
     names = ["line".ljust(at_width)]
@@ -133,12 +182,14 @@ def _table(report: Records, totals: Sequence[LineTotal], width: int, operators: 
     names += ["computes in".ljust(max(dtype_width, 11))[: max(dtype_width, 11)], "casts"]
     names += ["  error"] if report.numerics else []
     names += ["largest gradient"] if report.gradients else []
+    names += [f"on {device}".ljust(there)] if device else []
+    names += ["scope".ljust(scope_width)] if scope_width else []
     lines = [cut("  ".join([*names, "source"]), width)]
     colors = _has_colors()
 
-    def cells(rows: Sequence[Row], at: str, what: str) -> str:
+    def cells(rows: Sequence[Row], at: str, what: str, scopes: str | None) -> str:
         total = LineTotal(rows[0].line, list(rows))
-        made = [cut(at, at_width).ljust(at_width)]
+        made = [cut_place(at, at_width).ljust(at_width)]
         if report.timing:
             share = total.seconds / whole if whole else 0.0
             made.append(f"{1e3 * total.seconds:8.2f} {share:6.1%}")
@@ -148,18 +199,23 @@ def _table(report: Records, totals: Sequence[LineTotal], width: int, operators: 
             made.append(f"{total.error:7.0e}" if total.error else " " * 7)
         if report.gradients:
             made.append(" " * 16 if total.gradient is None else f"{total.gradient:16.0e}")
+        if device:
+            made.append(total.elsewhere.ljust(there))
+        if scope_width and scopes is not None:
+            made.append(cut_place(scopes, scope_width).ljust(scope_width))
         line = cut("  ".join([*made, what]), width)
         return f"\x1b[{_COLORS[total.precision]}m{line}\x1b[0m" if colors else line
 
     for each in totals:
         times = f"({each.modules} x) " if each.modules > 1 else ""
-        lines.append(cells(each.rows, str(each.place), times + each.place.text))
+        lines.append(cells(each.rows, str(each.place), times + each.place.text, each.scopes))
         if operators:
             for row in each.rows:
                 where = f"  [{row.module}]" if row.module else ""
                 phase = "backward: " if row.is_backward else ""
                 what = f"  {phase}{row.operator.removeprefix('aten::')}: {row.reason}{where}"
-                lines.append(cells([row], "", what))
+                scopes = LineTotal(row.line, [row]).scopes
+                lines.append(cells([row], "", what, None if scopes == each.scopes else scopes))
     return lines
 
 
@@ -168,7 +224,9 @@ def _tail(report: Records, all_lines: bool) -> list[str]:
     moved = sum(row.cast_bytes for row in report.rows)
     counts = Counter(row.precision for row in report.rows)
     kinds = ", ".join(f"{n} {kind}" for kind, n in counts.most_common())
-    lines = [f"{len(report.rows)} operators: {kinds}; {made} casts of {moved / 1e6:.1f} MB"]
+    lines = []
+    if report.rows:
+        lines.append(f"{len(report.rows)} operators: {kinds}; {made} casts of {moved / 1e6:.1f} MB")
     if report.weights:
         of_dtype: Counter[str] = Counter()
         for weight in report.weights:
@@ -181,7 +239,8 @@ def _tail(report: Records, all_lines: bool) -> list[str]:
         f"{name} is emulated on this processor: elsewhere it is faster" for name in report.emulated
     ]
     if report.not_compiled:
-        lines.append(f"torch.jit.script does not compile it: {report.not_compiled}")
+        reason = textwrap.indent(report.not_compiled, "    ").strip()
+        lines.append(f"torch.jit.script does not compile it: {reason}")
     hints = report.hints if all_lines else report.hints[:MOST]
     lines += [f"hint: {hint.place}: {hint.text}" for hint in hints]
     if len(hints) < len(report.hints):

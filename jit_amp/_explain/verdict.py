@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jit_amp._base import source_files
-from jit_amp._explain.records import REDUCED, Place, Records, Row
+from jit_amp._explain.records import REDUCED, Operand, Place, Records, Row, Scope
 
 _LITTLE = 0.01  # a share of the time that is not worth a change
+LONG = 200  # characters of an error in a sentence
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,11 @@ def verdict(report: Records) -> str:
     """See ``Report.verdict``."""
     if report.refusal and not report.rows:
         return "jit_amp refuses this program."
-    if not report.rows:
-        return "No operator ran."
+    sentences = [_on_stop(report)] if report.error else []
     found = summary(report)
-    sentences = [_on_precision(report, found)]
+    if not found.share:
+        return " ".join([*sentences, "No operator ran."])
+    sentences.append(_on_precision(report, found))
     overflow = _first(report.rows, lambda row: row.numerics and row.numerics.overflows)
     if overflow:
         at = overflow[0].line
@@ -128,7 +129,7 @@ def _on_precision(report: Records, found: Summary) -> str:
     if not any(dtype in REDUCED or dtype == "mixed" for dtype in found.share):
         main = next(iter(found.share))
         takes = f" ({found.milliseconds:.1f} ms)" if found.milliseconds else ""
-        why = "" if any(_is_on(row) for row in report.rows) else ": no autocast is on"
+        why = "" if any(_is_on(row) for row in report.rows) else f": {_why_off(report.rows)}"
         return f"Everything runs in {main}{takes}{why}."
     reduced = {dtype: share for dtype, share in found.share.items() if dtype in REDUCED}
     parts = [f"{share:.0%} of the {found.share_of}" for share in reduced.values()]
@@ -144,6 +145,69 @@ def _on_precision(report: Records, found: Summary) -> str:
         casts = f"autocast's casts cost {cost:.0%} ({found.cast_milliseconds:.1f} ms)"
         return f"{each} ({found.milliseconds:.1f} ms in all); {casts}."
     return f"{each}; autocast makes {found.casts:,} casts ({found.cast_megabytes:.1f} MB)."
+
+
+def _on_stop(report: Records) -> str:
+    """Where the program raised, with the first line of what, and what the operator was given."""
+    stop, error = report.stop, report.error.splitlines()[0]
+    error = error if len(error) <= LONG else f"{error[:LONG]}…"
+    at = stop.place if stop and stop.place.line else None
+    sentence = f"The program stops at {at}: {error}" if at else f"The program stops: {error}"
+    sentence = sentence if sentence.endswith((".", "!", "?", "…")) else sentence + "."
+    if stop and stop.operator and stop.tensors:
+        given = [_operand(operand) for operand in stop.tensors[:3]]
+        named = " and ".join(filter(None, [", ".join(given[:-1]), given[-1]]))
+        sentence += f" {stop.operator.removeprefix('aten::')} was given {named}."
+    return sentence
+
+
+def _operand(operand: Operand) -> str:
+    come_from = f" of {operand.place}" if operand.place else ""
+    come_from = come_from or (f" ({operand.origin})" if operand.origin else "")
+    return f"{operand.dtype}{come_from}"
+
+
+def _switching_off(row: Row) -> list[Scope]:
+    """The scopes of the program that have autocast switched off for a row."""
+    if any(scope.enabled or scope.is_elsewhere for scope in row.scopes):
+        return []
+    return [scope for scope in row.scopes if scope.place]
+
+
+def _why_off(rows: Sequence[Row]) -> str:
+    """Why nothing runs in a reduced dtype, where no autocast is on."""
+    rows = [row for row in rows if computed(row)] or list(rows)
+    there = [row for row in rows if row.elsewhere]
+    if there:
+        return _on_elsewhere(rows, there)
+    off = [row for row in rows if _switching_off(row)]
+    places = list(dict.fromkeys(str(s.place) for row in off for s in _switching_off(row)))
+    if not off:
+        return "no autocast is on"
+    named = ", ".join(places[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
+    switched = f"autocast is switched off at {named}"
+    if len(off) == len(rows):
+        return switched
+    return f"for {len(off)} of {len(rows)} operators {switched}, and around the others none is on"
+
+
+def _on_elsewhere(rows: Sequence[Row], there: Sequence[Row]) -> str:
+    """What would be on a machine that has the device of the scopes."""
+    device = next(row.elsewhere.device for row in there if row.elsewhere)
+    flops = sum(row.flops for row in rows)
+    share: dict[str, float] = defaultdict(float)
+    for row in rows:
+        dtype = row.elsewhere.computed_in if row.elsewhere else row.computed_in
+        share[dtype or "no floating-point dtype"] += row.flops if flops else row.calls
+    whole = sum(share.values()) or 1
+    dtype, part = max(
+        ((dtype, part) for dtype, part in share.items() if dtype in REDUCED),
+        key=lambda each: each[1],
+        default=("", 0.0),
+    )
+    of = "FLOPs" if flops else "operators"
+    would = f"; there {part / whole:.0%} of the {of} would be in {dtype}" if dtype else ""
+    return f"autocast is on for {device}, which this machine does not have{would}"
 
 
 def _on_gradients(report: Records, found: Summary) -> str:
@@ -163,18 +227,13 @@ def _on_gradients(report: Records, found: Summary) -> str:
 
 
 def _is_on(row: Row) -> bool:
-    return any(scope.enabled for scope in row.scopes)
+    is_here = not (row.elsewhere and row.elsewhere.policy)
+    return is_here and any(scope.enabled for scope in row.scopes)
 
 
 def _first(rows: Sequence[Row], has: Callable[[Row], Any]) -> list[Row]:
     """The rows that have something, where one has."""
     return [row for row in rows if has(row)]
-
-
-def own_line(row: Row) -> Place:
-    """The innermost line of the user's own files; of a library's where there is none."""
-    own = [place for place in row.stack if place.line and source_files.is_users(place.file)]
-    return own[-1] if own else row.line
 
 
 def advice(report: Records) -> Advice | None:
@@ -185,7 +244,9 @@ def advice(report: Records) -> Advice | None:
     if overflow := _first(rows, lambda row: row.numerics and row.numerics.overflows):
         return _against_overflow(overflow)
     if not any(_is_on(row) for row in rows):
-        return _for_no_scope(report)
+        if any(row.elsewhere for row in rows):
+            return None
+        return _for_no_scope(report, [row for row in rows if not _switching_off(row)])
     found = [each for each in (_for_weights(report), _for_float32(report)) if each]
     best = max(found, key=lambda each: each[0], default=None)
     return best[1] if best and best[0] > _LITTLE else None
@@ -205,12 +266,15 @@ def _against_overflow(rows: list[Row]) -> Advice:
     )
 
 
-def _for_no_scope(report: Records) -> Advice | None:
+def _for_no_scope(report: Records, free: Sequence[Row]) -> Advice | None:
+    """A scope around the program; ``free`` are the rows that it would reach."""
     flops = sum(row.flops for row in report.rows)
     narrow = sum(row.flops for row in report.rows if row.computed_in in REDUCED)
     if narrow >= flops / 2:  # such as a frozen module, which has no scopes any more
         return None
-    by = max(report.rows, key=lambda row: row.flops)
+    by = max(free, key=lambda row: row.flops, default=None)
+    if by is None or not by.flops:
+        return None
     device = by.devices[0] if by.devices else "cpu"
     dtype = "float16" if device == "cuda" else "bfloat16"
     return Advice(
@@ -274,66 +338,3 @@ def _for_float32(report: Records) -> tuple[float, Advice] | None:
         gain,
         at,
     )
-
-
-# What CI asks for.
-
-LIMITS = {
-    "overflows": "values that are infinite, and finite in float64",
-    "underflows": "values that are zero, and not in float64",
-    "nans": "values that are NaN",
-    "error": "the largest error of one operator, relative to its largest entry",
-    "total_error": "the largest difference from a program all in float64",
-    "casts": "casts that autocast makes",
-    "cast_milliseconds": "what these take",
-    "milliseconds": "what all operators take",
-    "gradient_underflows": "entries of gradients that are zero without a loss scale",
-}
-NEEDS = {
-    "numerics": {"overflows", "underflows", "nans", "error", "total_error"},
-    "timing": {"cast_milliseconds", "milliseconds"},
-    "gradients": {"gradient_underflows"},
-}
-
-
-def limits_of(text: str) -> dict[str, float]:
-    """The limits of ``--fail-over "overflows=0, error=1e-2"``.
-
-    Raises:
-        ValueError: a name that is none of ``LIMITS``, or no number.
-    """
-    limits: dict[str, float] = {}
-    for part in filter(None, (each.strip() for each in text.split(","))):
-        name, sign, value = part.partition("=")
-        name = name.strip()
-        if not sign or name not in LIMITS:
-            raise ValueError(f"{part!r}: write name=number, of {', '.join(LIMITS)}")
-        try:
-            limits[name] = float(value)
-        except ValueError as error:
-            raise ValueError(f"{part!r}: {value.strip()!r} is no number") from error
-    if not limits:
-        raise ValueError(f"write name=number, of {', '.join(LIMITS)}")
-    return limits
-
-
-def over(report: Records, limits: dict[str, float]) -> list[str]:
-    """What is over a limit, in words, with the line that is worst where one is."""
-    found, told = summary(report), []
-    by_row: dict[str, Callable[[Row], float]] = {
-        "overflows": lambda r: r.numerics.overflows if r.numerics else 0,
-        "underflows": lambda r: r.numerics.underflows if r.numerics else 0,
-        "nans": lambda r: r.numerics.nans if r.numerics else 0,
-        "error": lambda r: r.numerics.introduced if r.numerics else 0,
-        "total_error": lambda r: r.numerics.total if r.numerics else 0,
-        "casts": lambda r: r.cast_count,
-        "cast_milliseconds": lambda r: r.cast_seconds,
-        "milliseconds": lambda r: r.seconds,
-        "gradient_underflows": lambda r: r.gradient.underflows if r.gradient else 0,
-    }
-    for name, limit in limits.items():
-        value = getattr(found, name)
-        if not value <= limit:
-            worst = max(report.rows, key=by_row[name]).line
-            told.append(f"{name}: {value:.4g} is over {limit:.4g}, most of it at {worst}")
-    return told

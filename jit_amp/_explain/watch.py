@@ -7,9 +7,8 @@ is seen as `jit_amp.trace` sees it, by the functions that torch.autocast's metho
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
+import inspect
 import sys
 import threading
 import time
@@ -21,22 +20,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._guards import CompileContext
 
 from jit_amp import _C
-from jit_amp._base import replacing, source_files, source_lines
+from jit_amp._base import replacing
+from jit_amp._explain import stops
+from jit_amp._explain.call_sites import Places, is_shown
+from jit_amp._explain.records import Place, Stop, own_line_in
+from jit_amp._explain.sources import place_of
 from jit_amp._runs.copies import Copier
 
 _this_thread = threading.local()
-_CALLS_MODULE = nn.Module._call_impl.__code__
-_PLUMBING = {
-    nn.modules.module.__file__,
-    torch.amp.autocast_mode.__file__,
-    torch.utils._contextlib.__file__,
-    contextlib.__file__,
-}
-
-Site = tuple[str, int, int, str]  # file, line, column, function
 
 
 @dataclass
@@ -47,132 +40,8 @@ class Ran:
     warnings: list[str]
     has_scopes: bool
     seconds: float
-
-
-class Places:
-    """Gives each place of a program a number: the lines that lead there, the module whose code it
-    is, and the scopes that are open."""
-
-    def __init__(self, root: Any) -> None:
-        self.places: list[tuple[tuple[Site, ...], str, dict[str, Site]]] = []
-        self.base: types.FrameType | None = None
-        self.open: list[tuple[str, Site]] = []
-        self.has_scopes = False
-        self._numbers: dict[tuple[int, ...], int] = {}
-        self._frames: dict[int, tuple[types.FrameType, Any]] = {}
-        self._codes: list[types.CodeType] = []  # so that no address in a key is used again
-        self._scopes: dict[tuple[Any, ...], int] = {}
-        self._open_number = 0
-        self._paths: dict[int, dict[int, str]] = {}
-        self._root = root if isinstance(root, nn.Module) else getattr(root, "__self__", None)
-
-    def number(self) -> int:
-        """The place that runs now: of the frame that called, in this thread. -1 while torch.compile
-        compiles: what it runs then, mostly on fake tensors, is not the program."""
-        if CompileContext.try_get() is not None:
-            return -1
-        key = [self._open_number]
-        frame: Any = sys._getframe(1)
-        frames, known = {}, self._frames
-        while frame is not None and frame is not self.base:
-            identity = id(frame)
-            entry = known.get(identity)
-            if entry is None:
-                entry = (frame, _module_of(frame))
-            frames[identity] = entry
-            key += (id(frame.f_code), frame.f_lasti)
-            if entry[1] is not None:
-                key.append(id(entry[1]))
-            frame = frame.f_back
-        self._frames = frames
-        found = self._numbers.get(identifier := tuple(key))
-        if found is None:
-            found = self._numbers[identifier] = len(self.places)
-            entries = list(frames.values())[::-1]
-            self.places.append((_stack(entries), self._path(entries), dict(self.open)))
-            self._codes += [frame.f_code for frame, _ in entries]
-        return found
-
-    def enter(self, device: str) -> None:
-        self.has_scopes = True
-        self.open.append((device, _line_above()))
-        self._renumber()
-
-    def leave(self) -> None:
-        if self.open:
-            self.open.pop()
-        self._renumber()
-
-    def begin(self, base: types.FrameType) -> None:
-        self.base = base
-        self.open.clear()
-        self._renumber()
-
-    def end(self) -> None:
-        """Lets go of the frames."""
-        self._frames, self.base = {}, None
-
-    def _renumber(self) -> None:
-        self._open_number = self._scopes.setdefault(tuple(self.open), len(self._scopes))
-
-    def _path(self, entries: list[tuple[types.FrameType, Any]]) -> str:
-        """The path of the innermost module that is part of the whole."""
-        modules = [module for _, module in entries if module is not None]
-        root = self._root if isinstance(self._root, nn.Module) else next(iter(modules), None)
-        if root is None:
-            return ""
-        if id(root) not in self._paths:
-            self._paths[id(root)] = {id(each): path for path, each in root.named_modules()}
-        paths = self._paths[id(root)]
-        return next((paths[id(each)] for each in reversed(modules) if id(each) in paths), "")
-
-
-def _module_of(frame: types.FrameType) -> Any:
-    """The module whose method a frame runs; None where that is known of the frame around it."""
-    code = frame.f_code
-    if code is not _CALLS_MODULE:
-        back = frame.f_back
-        if not code.co_argcount or code.co_varnames[0] != "self":
-            return None
-        if code.co_filename in _PLUMBING or (back and back.f_code is _CALLS_MODULE):
-            return None
-    module = frame.f_locals.get("self")
-    return module if isinstance(module, nn.Module) else None
-
-
-def _is_shown(code: types.CodeType) -> bool:
-    file = code.co_filename
-    return file not in _PLUMBING and not file.startswith((source_files.PACKAGE, "<frozen"))
-
-
-def _stack(entries: list[tuple[types.FrameType, Any]]) -> tuple[Site, ...]:
-    sites: list[Site] = []
-    for frame, _ in entries:
-        if _is_shown(frame.f_code):
-            source_lines.note(frame)
-            function = frame.f_code.co_name if sites else ""
-            sites.append((frame.f_code.co_filename, frame.f_lineno or 0, _column(frame), function))
-    return tuple(sites) or (("", 0, 0, ""),)
-
-
-def _column(frame: types.FrameType) -> int:
-    columns = _columns(frame.f_code)
-    at = frame.f_lasti // 2
-    return columns[at] if at < len(columns) else 0
-
-
-@functools.lru_cache(1024)
-def _columns(code: types.CodeType) -> tuple[int, ...]:
-    """The column of each instruction, which Python knows from 3.11 on."""
-    positions = getattr(code, "co_positions", None)
-    return tuple(column or 0 for _, _, column, _ in positions()) if positions else ()
-
-
-def _line_above() -> Site:
-    frame: Any = sys._getframe(2)
-    while frame.f_back and not _is_shown(frame.f_code):
-        frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno, 0, ""
+    error: str = ""  # that the program raised
+    stop: Stop | None = None
 
 
 def _places_of_thread() -> Places | None:
@@ -182,7 +51,7 @@ def _places_of_thread() -> Places | None:
 def _entering(places: Places, original: Callable[..., Any]) -> Any:
     """Called once by __enter__."""
     if (scope := replacing.scope_of_caller()) is not None:
-        places.enter(scope.device)
+        places.enter(scope)
     return original()
 
 
@@ -209,15 +78,12 @@ def run(
     numerics: bool,
     gradients: bool,
 ) -> Ran:
-    """Runs a program, each time on copies of it and with other arguments.
-
-    Raises:
-        Exception: what the program raises.
-    """
+    """Runs a program, each time on copies of it and with other arguments, until it raises."""
     told: list[str] = []
     times: list[float] = []
     places: Places | None = None
     watch: Any = None
+    stopped: tuple[str, Stop | None] = "", None
     for count in range(runs):
         copier = Copier()
         called = copier.of_or_itself(obj, "it")
@@ -236,12 +102,15 @@ def run(
             _WARNINGS_HEARD,
             replacing.values(vars(_this_thread), heard=heard),
         ):
-            _one_run(watch, places, function, given, named, gradients and not count)
+            stopped = _one_run(watch, places, function, given, named, gradients and not count)
         times.append(time.perf_counter() - begin)
+        if stopped[0]:
+            break
     assert places is not None
     rows = [_described(seen, at, backward, places) for seen, at, backward in watch.seen()]
     timed = sorted(times[2:])
-    return Ran(rows, told, places.has_scopes, timed[len(timed) // 2] if timed else 0.0)
+    seconds = timed[len(timed) // 2] if timed else 0.0
+    return Ran(rows, list(dict.fromkeys(told)), places.has_scopes, seconds, *stopped)
 
 
 def _arguments(
@@ -253,6 +122,17 @@ def _arguments(
     return given, named
 
 
+def _named(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """Arguments by name."""
+    try:
+        called = function.forward if isinstance(function, nn.Module) else function
+        return dict(inspect.signature(called).bind(*args, **kwargs).arguments)
+    except (TypeError, ValueError):
+        return {**{str(i): each for i, each in enumerate(args)}, **kwargs}
+
+
 def _one_run(
     watch: Any,
     places: Places,
@@ -260,7 +140,8 @@ def _one_run(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     gradients: bool,
-) -> None:
+) -> tuple[str, Stop | None]:
+    """Returns what the program raised, and where; an empty text where it raised nothing."""
     failed = True
 
     def end() -> None:
@@ -272,20 +153,60 @@ def _one_run(
         # The scopes that this thread enters.
         with _SCOPES_SEEN, replacing.values(vars(_this_thread), places=places):
             watch.start()
-            result = _all_of(function(*args, **kwargs), function)
+            try:
+                result = function(*args, **kwargs)
+                if isinstance(result, (types.GeneratorType, map, filter, zip)):
+                    result = list(result)  # it runs only now
+            except Exception as error:
+                named = _named(function, args, kwargs)
+                return stops.text_of(error), _stop(error, watch, places, named)
+            _refuse_asynchronous(result, function)
             if gradients:
                 watch.note_gradients(list(tensors_in(result)))
         failed = False
+    return "", None
 
 
-def _all_of(result: Any, function: Callable[..., Any]) -> Any:
-    """What a program gives, with what runs only when it is asked for.
+def _stop(error: Exception, watch: Any, places: Places, named: dict[str, Any]) -> Stop:
+    """Where the program has raised, with what the operator, or the line, was given."""
+    seen = watch.seen()
 
-    Raises:
-        TypeError: it is asynchronous: it would not have run.
+    def stack_of(number: int) -> tuple[Place, ...]:
+        return tuple(map(place_of, places.places[seen[number][1]][0]))
+
+    def maker(number: int | None) -> tuple[str, Place] | None:
+        return None if number is None else (seen[number][0]["name"], own_line_in(stack_of(number)))
+
+    root = places._root if isinstance(places._root, nn.Module) else stops.module_of(error)
+    if failed := watch.failed():
+        number, operands = failed
+        stack, is_backward = stack_of(number), seen[number][2]
+        # Of one that was caught, and has nothing to do with the error, this does not hold.
+        if is_backward or (stack[-1].file, stack[-1].line) in stops.lines_of(error):
+            told = [
+                (name, value, maker(by), stops.origin(value, root, named))
+                for name, value, by, _, _ in operands
+            ]
+            return stops.of_operator(seen[number][0]["name"], stack, told)
+    frames = [each for each in stops.frames_of(error) if is_shown(each[0].f_code)]
+    sites = [
+        (f.f_code.co_filename, line, 0, f.f_code.co_name if i else "")
+        for i, (f, line) in enumerate(frames)
+    ]
+    at = tuple(map(place_of, sites)) or (Place("", 0, 0),)
+    return stops.of_python(
+        error,
+        at,
+        lambda tensor: maker(watch.maker_of(tensor)),
+        lambda tensor: stops.origin(tensor, root, named),
+    )
+
+
+def _refuse_asynchronous(result: Any, function: Callable[..., Any]) -> None:
     """
-    if isinstance(result, (types.GeneratorType, map, filter, zip)):
-        return list(result)
+    Raises:
+        TypeError: a program is asynchronous: it would not have run.
+    """
     if isinstance(result, (Coroutine, AsyncGenerator)):
         if isinstance(result, Coroutine):
             result.close()
@@ -294,7 +215,6 @@ def _all_of(result: Any, function: Callable[..., Any]) -> Any:
             f"jit_amp.explain: {name} is asynchronous, and has not run: give a function that awaits"
             " it, such as `lambda *args: asyncio.run(function(*args))`"
         )
-    return result
 
 
 def _described(seen: dict[str, Any], place: int, is_backward: bool, places: Places) -> Any:
@@ -304,7 +224,8 @@ def _described(seen: dict[str, Any], place: int, is_backward: bool, places: Plac
         if device not in states:
             states[device] = (False, torch.get_autocast_dtype(device), True)
     seen |= {"stack": stack, "module": module, "is_backward": is_backward}
-    seen["scopes"] = {device: scopes[device] for device in states if device in scopes}
+    seen["scopes"] = {device: scopes[device].site for device in states if device in scopes}
+    seen["missing"] = {d: scope.missing for d, scope in scopes.items() if scope.missing}
     return seen
 
 
@@ -324,10 +245,20 @@ def _warned(
 ) -> None:
     """Notes what the program's autocast warns of; other warnings are given as ever."""
     told, is_first = heard
+    if (places := _places_of_thread()) and (scope := _without_device(replacing.caller())):
+        places.switched_off.add(scope)
     if is_first and "autocast" in str(message):
         told.append(str(message))
     elif is_first:
         original(message, category, stacklevel + 2, *args, **kwargs)
+
+
+def _without_device(frame: types.FrameType) -> torch.autocast | None:
+    """The scope that PyTorch warns of because this machine lacks its device."""
+    if frame.f_code is not torch.autocast.__init__.__code__:
+        return None
+    scope: torch.autocast = frame.f_locals["self"]
+    return scope if scope.device == "cuda" and not torch.cuda.is_available() else None
 
 
 _WARNINGS_HEARD = replacing.functions(replacing.Hook(warnings, "warn", _warned, _heard_by_thread))

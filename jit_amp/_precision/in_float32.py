@@ -257,7 +257,7 @@ def is_users(frame: types.FrameType) -> bool:
 
 
 def _is_users(path: str) -> bool:
-    return not path.startswith((source_files.PYTORCH, source_files.PACKAGE, "<"))
+    return source_files.is_programs(path)
 
 
 @functools.cache

@@ -97,7 +97,7 @@ def _files(p: Found) -> list[dict[str, Any]]:
         if now and now == (each.text or now):
             by_file[path][each.line] = each
     made = []
-    for path in sorted(by_file, key=lambda each: (source_files.is_installed(each), each)):
+    for path in sorted(by_file, key=lambda each: (not source_files.is_users(each), each)):
         known = by_file[path]
         lines = {number: html.Line(number) for number in known}
         for number, line in lines.items():

@@ -15,7 +15,9 @@ const text = rows.map((row) => [row.op, row.module, row.reason, row.at].join(" "
 let kept = rows.map(() => true);
 let picked = null; // paths of modules
 
+const scoped = rows.some((row) => row.scope.length);
 const NAMES = ["operator", "module", "dtypes", "casts", "why"];
+if (scoped) NAMES.splice(4, 0, "scope");
 if (timing) NAMES.push("time");
 if (numerics) NAMES.push("error");
 if (gradients) NAMES.push("gradient");
@@ -31,7 +33,7 @@ function groups(numbers) {
   const found = new Map();
   for (const number of numbers) {
     const row = rows[number];
-    const key = JSON.stringify([row.op, row.stack, row.in, row.out, row.shapes, row.reason, row.module.replace(/\d+/g, "*")]);
+    const key = JSON.stringify([row.op, row.stack, row.in, row.out, row.shapes, row.scope, row.reason, row.module.replace(/\d+/g, "*")]);
     if (!found.has(key)) found.set(key, []);
     found.get(key).push(number);
   }
@@ -45,7 +47,8 @@ function cells(numbers) {
   const size = (value) => (value === "inf" ? Infinity : Number(value));
   const worst = (get) => all.map(get).reduce((a, b) => (size(b) > size(a) ? b : a));
   const found = [row.op, numbers.length > 1 ? `${numbers.length} x ${row.module.replace(/\d+/g, "*")}` : row.module,
-    `${row.in.join(" ")} \u2192 ${row.out.join(" ")} ${row.shapes.join(" ")}`, row.casts.join("; "),
+    `${row.in.join(" ")} \u2192 ${row.out.join(" ")} ${row.shapes.join(" ")} ${row.there}`, row.casts.join("; "),
+    ...(scoped ? [row.scope.join("; ")] : []),
     row.reason + (calls > 1 ? ` (${calls} calls)` : "")];
   if (timing) {
     const sum = (get) => all.reduce((total, each) => total + get(each), 0);

@@ -712,15 +712,6 @@ def test_what_cannot_be_scripted_is_explained_as_eager_runs_it() -> None:
     assert not jit_amp.explain(nn.Linear(4, 4), (x,)).not_compiled
 
 
-def test_what_the_program_raises_is_raised() -> None:
-    class Raises(nn.Module):
-        def forward(self, *inputs: Tensor):
-            raise KeyError("of the model")
-
-    with pytest.raises(KeyError, match="of the model"):
-        jit_amp.explain(Raises(), (torch.rand(2),))
-
-
 # A model with layers: one page, looked at once.
 
 LAYERS = """
