@@ -37,7 +37,7 @@ from jit_amp._cli.main import main as command
 
 from . import saved_models, workers
 
-CASES = workers.Cases("fuzz.files", "files", ("load", "call", "freeze plainly"), hang=30.0)
+CASES = workers.Cases("fuzz.files", "files", ("load", "call", "freeze plainly"), hang=120.0)
 MEMORY = 16 << 30  # bytes of addresses, so that a tensor of any size raises
 SECRET = "hunter2"  # in a file that is none of the model's
 MARKUP = "<i>foreign</i>"
