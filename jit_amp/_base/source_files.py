@@ -35,10 +35,14 @@ def is_users(file: str) -> bool:
     return not (is_installed(file) or is_generated(file))
 
 
+# Of what a person writes where no file is: a cell of IPython's or of Databricks', what is typed at
+# Python's prompt, a doctest.
+_TYPED = ("<ipython", "<command-", "<python-input-", "<stdin>", "<doctest")
+
+
 def is_generated(file: str) -> bool:
-    """Whether the name stands for code that no file has, as torch.fx makes it. A notebook's cell
-    has a name of that form too, in older releases of IPython, and is the user's."""
-    return file.startswith("<") and not file.startswith("<ipython")
+    """Whether the name stands for code that no file has and nobody wrote, as torch.fx makes it."""
+    return file.startswith("<") and not file.startswith(_TYPED)
 
 
 def shown_name(file: str) -> str:

@@ -48,6 +48,15 @@ class Parts:
     around: bool  # whether the model has no scopes, and one is put around it
 
 
+def modules_of(model: nn.Module) -> dict[str, nn.Module]:
+    """The modules by all their names; what torch.compile made of a module has that one below it,
+    and is left out."""
+    found = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        found[".".join(part for part in name.split(".") if part != "_orig_mod")] = module
+    return found
+
+
 def widened(value: Any) -> Any:
     """The value with float32 in place of bfloat16 and float16, also in tuples, lists, dictionaries
     and data classes; itself where there is nothing to cast."""
@@ -154,7 +163,7 @@ def _in(contexts: Callable[[], contextlib.AbstractContextManager[Any]]) -> modul
 def applied(model: nn.Module, parts: Parts) -> Iterator[None]:
     """Calls of the model, until this is left, run as the parts say: in every thread, and those of
     copies that are made meanwhile, too."""
-    modules = dict(model.named_modules(remove_duplicate=False))
+    modules = modules_of(model)
     forwards: dict[nn.Module, module_methods.Wrap] = {}
     calls: list[module_methods.Wrap] = []  # of the model, with its hooks
     lines: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
@@ -256,7 +265,9 @@ def is_users(frame: types.FrameType) -> bool:
 
 
 def _is_users(path: str) -> bool:
-    return not path.startswith((source_files.PYTORCH, source_files.PACKAGE, "<"))
+    """A library's files are the user's to keep in float32, too."""
+    is_ours = source_files.is_pytorchs(path) or source_files.is_jit_amps(path)
+    return not (is_ours or source_files.is_generated(path))
 
 
 @functools.cache

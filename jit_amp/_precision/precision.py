@@ -50,11 +50,16 @@ class Precision(Found):
                 ``precision=``.
 
         Raises:
-            TypeError: ``model`` is no module, or was scripted.
+            TypeError: ``model`` is no module, or was scripted, or ``torch.compile`` returned it.
             ValueError: it has no submodule of such a name, or a source file no such function; or a
                 line is another one than when it was tuned.
         """
         arguments.module("Precision.apply", model)
+        if arguments.below_compiled(model) is not model:
+            raise TypeError(
+                "Precision.apply takes the module that torch.compile was given, and not what it"
+                " returned: `_orig_mod` of it"
+            )
         if isinstance(model, torch.jit.ScriptModule):
             raise TypeError(
                 "Precision.apply takes a module that was not scripted: script it with"
@@ -65,7 +70,7 @@ class Precision(Found):
 
     def check_units(self, model: nn.Module) -> None:
         if self.kind == "module":
-            names = {name for name, _ in model.named_modules(remove_duplicate=False)}
+            names = in_float32.modules_of(model)
             if missing := [unit for unit in self.units if unit not in names]:
                 raise ValueError(
                     f"precision: {type(model).__name__} has no submodule {missing[0]!r}; it was"

@@ -31,6 +31,16 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Point:
+    """A point of the curve: with less of the work in float32, no error that was measured is
+    smaller."""
+
+    units: tuple[str, ...]
+    error: float
+    share: float  # of the work that autocast would save, which is in float32
+
+
+@dataclass(frozen=True)
 class Sensitivity:
     """What low precision does in one unit: its own error, relative to the largest value."""
 
@@ -52,6 +62,7 @@ class Line:
     names: tuple[str, ...] = ()  # expressions that are in the reduced dtype there
     hidden: tuple[str, ...] = ()  # those that may hold such, and are no tensors
     text: str = ""  # of the line, when it was tuned
+    within: tuple[str, ...] = ()  # the units that run it, also through what they call
 
 
 @dataclass(frozen=True)
@@ -78,6 +89,8 @@ class Found:
     measured: tuple[Measured, ...] = ()
     sensitivities: tuple[Sensitivity, ...] = ()
     lines: tuple[Line, ...] = ()
+    curve: tuple[Point, ...] = ()
+    error_float32: float = math.nan  # of float32 everywhere
     torch: str = torch.__version__
 
 
