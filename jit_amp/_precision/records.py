@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 ROOT = "(the model itself)"
+NOUNS = {"module": "modules", "function": "functions", "line": "lines", "operator": "operators"}
 
 
 @dataclass(frozen=True)
