@@ -28,7 +28,7 @@ INPUT_HELP = (
     "all arguments)"
 )
 DTYPES = ("bf16", "fp16")
-UNITS = ("module", "function", "line")
+UNITS = ("module", "function", "line", "operator")
 LIMITS = (
     "overflows", "underflows", "nans", "error", "total_error", "casts", "cast_milliseconds",
     "milliseconds", "gradient_underflows",

@@ -24,7 +24,8 @@ class Precision(Found):
     """Which units of a model stay in float32 under autocast: what ``jit_amp.tune`` returns.
 
     ``print`` it for a table. ``units`` are names as ``named_modules`` gives them, the model itself
-    being ``""``; or ``file:function``, or ``file:line``, by ``kind``. ``error`` is what the metric
+    being ``""``; or ``file:function``, ``file:line``, or an operator of any overload such as
+    ``aten::softmax``, by ``kind``. ``error`` is what the metric
     gives with these units in float32, and ``error_plain`` with none: NaN where the budget ended the
     search before that was measured. ``evaluations`` is how often
     the metric was evaluated. ``saved`` is the share of what autocast saves that is left. Times
@@ -118,12 +119,16 @@ class Precision(Found):
                     f" found for {self.name}"
                 )
 
+        if self.kind == "operator":
+            for unit in self.units:
+                if not in_float32.is_operator(unit):
+                    raise ValueError(f"precision: PyTorch has no operator {unit!r} here")
         self._check_sources()
 
     def _check_sources(self) -> None:
         """Lines and functions are those that they were, where their files are known here."""
         texts = {f"{each.file}:{each.line}": each.text for each in self.lines}
-        for unit in self.units if self.kind != "module" else ():
+        for unit in self.units if self.kind in in_float32.SOURCES else ():
             name = unit.rpartition(":")[0]
             path = in_float32.path_of(name)
             linecache.checkcache(path)

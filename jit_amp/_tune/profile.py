@@ -25,6 +25,7 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from jit_amp import _C
 from jit_amp._base import module_methods
 from jit_amp._precision import in_float32
 from jit_amp._precision.reads import Read, forget, note
@@ -79,6 +80,7 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._key = f"Autocast{device}"  # a dispatch key of PyTorch's
         self._exact: Any = WeakTensorKeyDictionary()  # a tensor, and what it is in float32
         self._flow = Flow(dtype)
+        self._can_stay = functools.cache(in_float32.is_operator)
         self._stack: list[str] = []
         self.works: list[float] = []
         self.reads: dict[tuple[str, int], Read] = {}
@@ -96,7 +98,8 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
         }
         forget()
         scopes = in_float32.scopes_noted(self.note_scope)
-        with module_methods.changed(forwards), scopes, self:
+        noting = _C.KeptOperators([]) if self._kind == "operator" else contextlib.nullcontext()
+        with module_methods.changed(forwards), scopes, noting, self:
             yield
         for part in self.parts.values():
             part.work = sum(self.works[number] for number in part.operators)
@@ -301,6 +304,9 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
         file, line, _ = calls[0] if calls else ("", 0, "")
         if self._kind == "module":
             return list(dict.fromkeys(reversed(self._stack))), file, line
+        if self._kind == "operator":
+            operator = _C.running_operator()
+            return [operator] if self._can_stay(operator) else [], file, line
         names = [
             f"{in_float32.shown_file(path)}:{at if self._kind == 'line' else function}"
             for path, at, function in calls

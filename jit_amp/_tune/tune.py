@@ -68,7 +68,8 @@ def tune(
         tolerance: the largest error that is accepted. Default: 0.01 in float16 and 0.05 in
             bfloat16; with ``metric(model)``, 1 % of what it gives in float32.
         units: ``"module"``: submodules; ``"function"``: Python functions, as ``file:function``;
-            ``"line"``: source lines, as ``file:line``, and what these call.
+            ``"line"``: source lines, as ``file:line``, and what these call; ``"operator"``:
+            PyTorch's operators, as ``aten::softmax``, wherever the model calls them.
         budget: seconds after which it stops, with the best that it has found.
         seed: the random state before each evaluation.
         resume: a file to keep what was measured in. Where it exists, that is not measured again, so

@@ -102,6 +102,7 @@ def test_json_and_the_page(found: jit_amp.Precision, tmp_path: Path) -> None:
 def test_in_the_hand(found: jit_amp.Precision) -> None:
     line = repr(found)
     assert "\n" not in line and len(line) < 200
-    assert line.startswith("<Precision of Transformer in float16: ") and "blocks.0.attention" in line
+    assert line.startswith("<Precision of Transformer in float16: ")
+    assert "blocks.0.attention" in line
     shown = found._repr_html_()
     assert shown and "blocks.0.attention" in shown and "<iframe" in shown and "<script" not in shown
