@@ -32,6 +32,7 @@
 #include "runtime/explain.h"
 #include "runtime/export.h"
 #include "runtime/freeze.h"
+#include "runtime/kept_operators.h"
 #include "runtime/program.h"
 #include "runtime/record.h"
 #include "runtime/replaced.h"
@@ -412,14 +413,16 @@ void bind_wrapping(py::module_& m) {
     }
     return known;
   });
-  // Without lines, all of the method; else these lines of it, and of what it calls.
+  // Without lines and operators, all of the method; else these of it, and of what it calls.
   m.def("keep_in_float32", [](const Module& module, const std::string& method,
                               const std::shared_ptr<torch::jit::Graph>& pattern,
-                              const std::vector<std::tuple<std::string, size_t, size_t>>& lines) {
+                              const std::vector<std::tuple<std::string, size_t, size_t>>& lines,
+                              const std::vector<std::string>& operators) {
     jit_amp::Ignoring how{pattern, /*scopes=*/true, /*widens=*/true};
     for (const auto& [file, first, last] : lines) {
-      how.lines.push_back({file, first, last});
+      how.kept.lines.push_back({file, first, last});
     }
+    how.kept.operators = operators;
     jit_amp::ignore(module._ivalue(), method, how);
   });
   m.def("copy_ignored",
@@ -598,6 +601,13 @@ void bind_replacements(py::module_& m) {
       .def(py::init<py::object, py::str, py::object>())
       .def_property_readonly("is_held", &Replaced::is_held)
       .def_property_readonly("original", &Replaced::original);
+  py::class_<jit_amp::KeptOperators>(m, "KeptOperators")
+      .def(py::init<std::vector<std::string>>())
+      .def("is_entered", &jit_amp::KeptOperators::is_entered)
+      .def("__enter__", &jit_amp::KeptOperators::enter)
+      .def("__exit__",
+           [](const jit_amp::KeptOperators& operators, const py::args&) { operators.exit(); });
+  m.def("running_operator", &jit_amp::running_operator);
   py::class_<Replacements>(m, "Replacements")
       .def(py::init<std::vector<std::shared_ptr<Replaced>>>())
       .def("__enter__", &Replacements::enter)

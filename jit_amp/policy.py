@@ -86,6 +86,10 @@ def reach(device_type: DeviceType) -> dict[str, str]:
     return {name: _C.reach(name, device_type) for name in sorted(names)}
 
 
+def _reached(overload: str, device_type: DeviceType) -> str:
+    return _C.reach(overload, device_type) if overload.startswith("aten::") else "unknown"
+
+
 class _Registered:
     """What ``policy.register`` returns: leaving it brings back what was stated before."""
 
@@ -232,18 +236,18 @@ def known_of(op: str) -> dict[str, dict[str, str]]:
     _check_op(op)
     name = op.partition(".")[0]
     found: dict[str, dict[str, str]] = {}
-    reached = {device: reach(device) for device in _KEYS}
+    tables = {device: table(device) for device in _KEYS}
     for schema in torch._C._jit_get_schemas_for_operator(name):
         overload = f"{name}.{schema.overload_name}".rstrip(".")
         if op not in (name, overload):
             continue
         rows = found[str(schema)] = {}
         for device in _KEYS:
-            listed = table(device).get(overload)
+            listed = tables[device].get(overload)
             rows[device] = (
                 f"{listed}, by {_listed_in(device, listed, overload)}"
                 if listed
-                else f"in no list of autocast's: {reached[device].get(overload, 'unknown')}"
+                else f"in no list of autocast's: {_reached(overload, device)}"
             )
         if seen := _C.observed_row(overload):
             rows["calls"] = f"on CPU {seen[0]}, on CUDA {seen[1]} (counts where it is in no list)"

@@ -24,12 +24,20 @@ struct Lines {
   size_t last;
 };
 
+// What of a method stays in float32, also in what it calls.
+struct KeptParts {
+  std::vector<Lines> lines = {};
+  std::vector<std::string> operators = {};  // of all overloads: "aten::softmax"
+
+  bool empty() const { return lines.empty() && operators.empty(); }
+};
+
 // How something ignores autocast.
 struct Ignoring {
   std::shared_ptr<torch::jit::Graph> pattern;  // wrap's
   bool scopes;                                 // its own as well
   bool widens = false;                         // and is given float32
-  std::vector<Lines> lines = {};               // not all of it: these lines, also in what it calls
+  KeptParts kept = {};                         // not all of it: these parts
 };
 
 // None makes it heed autocast again. The function is known by its source graph, the method by its

@@ -20,6 +20,13 @@ bool is_of_tensors(const c10::TypePtr& type) {
          type->isSubtypeOf(*c10::ListType::ofOptionalTensors());
 }
 
+bool gives_new_tensors(const c10::FunctionSchema& schema) {
+  const auto& results = schema.returns();
+  return !schema.is_mutable() &&
+         std::none_of(results.begin(), results.end(),
+                      [](const c10::Argument& each) { return each.alias_info(); });
+}
+
 bool mentions_tensors(const c10::TypePtr& type) {
   const auto inside = type->containedTypes();
   return is_tensor(type) || std::any_of(inside.begin(), inside.end(), mentions_tensors);

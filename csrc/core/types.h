@@ -1,6 +1,7 @@
 // types: what a TorchScript type says of the values that have it.
 #pragma once
 
+#include <ATen/core/function_schema.h>
 #include <ATen/core/jit_type.h>
 
 namespace jit_amp {
@@ -13,6 +14,9 @@ bool is_tensor_list(const c10::TypePtr& type);
 
 // Tensor, Tensor?, Tensor[] or Tensor?[]: what operators take, and give.
 bool is_of_tensors(const c10::TypePtr& type);
+
+// Whether an operator writes to none of its operands, and gives no view of one.
+bool gives_new_tensors(const c10::FunctionSchema& schema);
 
 // Whether the type says that tensors are in its values, however deep.
 bool mentions_tensors(const c10::TypePtr& type);

@@ -116,14 +116,7 @@ def needs_torchscript(function: str, value: Any) -> None:
 def traceable(function: str, value: Any) -> None:
     """Raises TypeError for what can be neither scripted nor traced: what torch.compile or
     Precision.apply returned, or an ExportedProgram."""
-    not_exported(function, value)
-    if what := getattr(
-        type(value), "IS_NO_MODEL", ""
-    ):  # of Precision, and what its `apply` returns
-        raise TypeError(
-            f"jit_amp.{function} does not take {what}: give the model itself; jit_amp.script, "
-            "jit_amp.trace and jit_amp.freeze take the precision beside it, as `precision=`"
-        )
+    runnable(function, value)
     if not isinstance(value, nn.Module):
         if _is_compiled(value):
             raise TypeError(
@@ -145,6 +138,26 @@ def traceable(function: str, value: Any) -> None:
                 f"jit_amp.{function}: the forward of {what or type(part).__name__} is compiled by "
                 "torch.compile already: give a module whose forward is not"
             )
+
+
+def runnable(function: str, value: Any) -> None:
+    """Raises TypeError for an ExportedProgram, and for what Precision.apply returned."""
+    not_exported(function, value)
+    if what := getattr(
+        type(value), "IS_NO_MODEL", ""
+    ):  # of Precision, and what its `apply` returns
+        raise TypeError(
+            f"jit_amp.{function} does not take {what}: give the model itself; jit_amp.script, "
+            "jit_amp.trace and jit_amp.freeze take the precision beside it, as `precision=`"
+        )
+
+
+def below_compiled(value: Any) -> Any:
+    """The module that torch.compile was given, where it returned the value; else the value."""
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    while dynamo and isinstance(value, dynamo.OptimizedModule):
+        value = value._orig_mod
+    return value
 
 
 def not_compiled_in_place(function: str, value: Any) -> None:

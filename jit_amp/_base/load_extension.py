@@ -130,12 +130,16 @@ def load() -> Path:
     if str(folder) not in path:
         path.append(str(folder))
     try:
-        importlib.import_module("jit_amp._C")
+        extension = importlib.import_module("jit_amp._C")
     except ImportError as error:
         raise ImportError(
             f"the extension in {folder} does not load with torch {installed} ({error}): "
             "build jit_amp again, with `pip install .` in its checkout"
         ) from error
+    source_files = importlib.import_module("jit_amp._base.source_files")  # imports torch
+    # What no error shows where there is a line of somebody else's.
+    extension.set_package_folders([source_files.PYTORCH, source_files.PACKAGE])
+    importlib.import_module("jit_amp._base.autocast_error")  # what is raised has its attributes
     return built_for
 
 

@@ -11,12 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from jit_amp import _C
-from jit_amp._base import source_files
 from jit_amp._base.syntax_trees import parsed
-
-# What no error shows where there is a line of somebody else's.
-_C.set_package_folders([source_files.PYTORCH, source_files.PACKAGE])
 
 
 def of_function(function: Any) -> str:

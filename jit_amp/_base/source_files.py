@@ -12,7 +12,9 @@ import torch
 PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 PYTORCH = os.path.dirname(torch.__file__) + os.sep
 _PYTHON = os.path.dirname(os.__file__) + os.sep
-_TYPED = ("<ipython-input", "<python-input", "<stdin>", "<doctest")
+_TYPED = ("<ipython", "<command-", "<python-input", "<stdin>", "<doctest")
+"""Of what a person writes where no file is: a cell of IPython's or of Databricks', what is typed at
+Python's prompt, a doctest."""
 _INSTALLED = [f"{os.sep}{folder}{os.sep}" for folder in ("site-packages", "dist-packages")]
 
 

@@ -1,20 +1,46 @@
-"""``jit-amp errors`` and ``jit-amp completion``."""
+"""``jit-amp errors`` and ``jit-amp completion``, which need no torch."""
 
 from __future__ import annotations
 
 import argparse
+import functools
+import json
 import re
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
-from jit_amp import _C
+from jit_amp._base.json_records import as_json
+from jit_amp._cli.mistakes import Mistaken
 
 PAGE = "docs/errors.md"
+ROWS = Path(__file__).with_name("diagnostics.json")
+"""The rows of csrc/core/diagnostics.inc, which ``scripts/errors`` writes there."""
+
+
+@functools.cache
+def _rows() -> list[list[Any]]:
+    rows: list[list[Any]] = json.loads(ROWS.read_text(encoding="utf-8"))
+    return rows
+
+
+def run_errors(given: argparse.Namespace) -> int:
+    if given.code is None:
+        told_of_all = [told(each) for each in codes()]
+        print(as_json(told_of_all) if given.json else listed(), file=given.out)
+        return 0
+    try:
+        number = number_of(given.code)
+    except ValueError as error:
+        raise Mistaken(str(error)) from error
+    print(as_json(told(number)) if given.json else text_of(number), file=given.out)
+    return 0
 
 
 def codes() -> list[int]:
     """All codes there are."""
-    return [row[0] for row in _C.diagnostic_texts()]
+    return [row[0] for row in _rows()]
 
 
 def number_of(text: str) -> int:
@@ -34,7 +60,7 @@ def number_of(text: str) -> int:
 
 def told(number: int) -> dict[str, str]:
     """What a code means, in parts."""
-    row = next(each for each in _C.diagnostic_texts() if each[0] == number)
+    row = next(each for each in _rows() if each[0] == number)
     _, what, instead, cause, example = row
     first = what.split("\n", 1)[0].replace("{}", "…")
     return {

@@ -17,11 +17,6 @@ from jit_amp._base import arguments as arguments
 from jit_amp._cli.mistakes import Mistaken, is_file, mistaken_if_refused, said
 
 _TENSOR = re.compile(r"(\w+)\[([\d\s,]*)\]")
-INPUT_HELP = (
-    "an argument, repeated for several: float32[1,3,224,224] is a random tensor, 3 or true or null "
-    "a value, JSON a list or dictionary of these, a path what torch.save wrote there (a tuple is "
-    "all arguments)"
-)
 _DEPTH, _VALUES = 64, 1_000_000
 _PLAIN = (bool, int, float, complex, str, bytes, torch.dtype, torch.device, set, frozenset)
 _TENSORS = (Tensor, "Tensor", "torch.Tensor")

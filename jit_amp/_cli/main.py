@@ -1,9 +1,13 @@
-"""The command line: ``jit-amp`` or ``python -m jit_amp``."""
+"""The command line: ``jit-amp`` or ``python -m jit_amp``.
+
+What a command needs is imported when it runs: torch takes a second or two.
+"""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import os
 import shlex
 import sys
@@ -12,28 +16,44 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import jit_amp
 from jit_amp._base.json_records import as_json
 from jit_amp._base.printable import printable_lines
 from jit_amp._cli import errors
-from jit_amp._cli.explain import run_explain
-from jit_amp._cli.export import run_export
-from jit_amp._cli.freeze import run_freeze
-from jit_amp._cli.inputs import INPUT_HELP
 from jit_amp._cli.mistakes import Mistaken, is_file
-from jit_amp._cli.models import MODEL_HELP
-from jit_amp._cli.running import DTYPES, check_command, print_out
-from jit_amp._cli.tables import run_env, run_errors, run_lower, run_policy
-from jit_amp._cli.tune import run_tune
-from jit_amp._cli.verify import run_verify
-from jit_amp._explain import limits
+from jit_amp._version import __version__
+
+MODEL_HELP = "a TorchScript file, or package.module:name, such as net:Net of net.py"
+INPUT_HELP = (
+    "an argument, repeated for several: float32[1,3,224,224] is a random tensor, 3 or true or null "
+    "a value, JSON a list or dictionary of these, a path what torch.save wrote there (a tuple is "
+    "all arguments)"
+)
+DTYPES = ("bf16", "fp16")
+UNITS = ("module", "function", "line", "operator")
+LIMITS = (
+    "overflows", "underflows", "nans", "error", "total_error", "casts", "cast_milliseconds",
+    "milliseconds", "gradient_underflows",
+)  # fmt: skip
+
+Run = Callable[[argparse.Namespace], int]
 
 
-def run_completion(given: argparse.Namespace) -> int:
+def _with_torch(command: str) -> Run:
+    def run(given: argparse.Namespace) -> int:
+        from jit_amp._cli.running import check_command
+
+        check_command(given)
+        module = "tables" if command in ("lower", "policy", "env") else command
+        imported = importlib.import_module(f"jit_amp._cli.{module}")
+        return int(getattr(imported, f"run_{command}")(given))
+
+    return run
+
+
+def _run_completion(given: argparse.Namespace) -> int:
     script = errors.completion(_parser(), given.shell)
-    print_out(given, as_json({"script": script}) if given.json else script)
+    print(as_json({"script": script}) if given.json else script, file=given.out)
     return 0
 
 
@@ -59,19 +79,27 @@ def _file(text: str) -> Path:
     return Path(text)
 
 
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from importlib import metadata
+
+        try:
+            torch = metadata.version("torch")
+        except metadata.PackageNotFoundError:
+            torch = "is not installed"
+        print(f"jit-amp {__version__}, torch {torch}")
+        parser.exit()
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="jit-amp", description=jit_amp.__doc__)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    parser.add_argument(
-        "--version",
-        action="version",
-        version=f"jit-amp {jit_amp.__version__}, torch {torch.__version__}",
-    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="of jit-amp and of torch")
     commands = parser.add_subparsers(required=True, metavar="command")
 
-    def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> Any:
+    def command(name: str, text: str, run: Run | None = None) -> Any:
         made = commands.add_parser(name, help=text, description=text)
-        made.set_defaults(run=run)
+        made.set_defaults(run=run or _with_torch(name))
         made.add_argument("--json", action="store_true", help="print JSON")
         return made
 
@@ -85,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
         made.add_argument("--autocast", choices=[*DTYPES], help="a scope around all of it")
         made.set_defaults(needs_inputs=True)
 
-    made = command("explain", run_explain, "which line runs in which precision, and why")
+    made = command("explain", "which line runs in which precision, and why")
     made.add_argument("model", help=MODEL_HELP)
     takes_inputs(made)
     made.add_argument(
@@ -106,11 +134,10 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--fail-over",
         metavar="LIMITS",
-        help='exit status 1 over a limit, as in "overflows=0, error=1e-2"; of '
-        + ", ".join(limits.LIMITS),
+        help='exit status 1 over a limit, as in "overflows=0, error=1e-2"; of ' + ", ".join(LIMITS),
     )
 
-    made = command("freeze", run_freeze, "a frozen module of stock operators")
+    made = command("freeze", "a frozen module of stock operators")
     made.add_argument("model", help=MODEL_HELP)
     takes_inputs(made)
     made.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
@@ -134,7 +161,7 @@ def _parser() -> argparse.ArgumentParser:
 
     made.set_defaults(needs_inputs=False)  # without them no example is known
 
-    made = command("tune", run_tune, "the fewest units that have to stay in float32")
+    made = command("tune", "the fewest units that have to stay in float32")
     made.add_argument("model", help=MODEL_HELP)
     made.add_argument("--data", help="batches: file.py:name of what has them, or of what makes it")
     made.add_argument("--input", action="append", default=[], help=INPUT_HELP)
@@ -143,7 +170,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--dtype", choices=["float16", "bfloat16", *DTYPES], required=True)
     made.add_argument("--metric", type=_metric, help="file.py:name of a function")
     made.add_argument("--tolerance", type=_steps, help="the largest error that is accepted")
-    made.add_argument("--units", choices=["module", "function", "line"], default="module")
+    made.add_argument("--units", choices=UNITS, default="module")
     made.add_argument("--budget", type=_steps, help="seconds")
     made.add_argument("--seed", type=int, default=0)
     made.add_argument("--resume", type=Path, help="a file to keep what was measured in")
@@ -152,13 +179,13 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--code", action="store_true", help="print a diff for the model's source")
     made.set_defaults(autocast=None)
 
-    made = command("export", run_export, "a program of torch.export's, a .pt2 file")
+    made = command("export", "a program of torch.export's, a .pt2 file")
     made.add_argument("model", help=MODEL_HELP)
     takes_inputs(made)
     made.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
     made.add_argument("--strict", action="store_true", help="traced by TorchDynamo too")
 
-    made = command("verify", run_verify, "whether models give the same, in whatever format")
+    made = command("verify", "whether models give the same, in whatever format")
     made.add_argument("first", help=MODEL_HELP)
     made.add_argument("second", nargs="+", help="the same")
     takes_inputs(made)
@@ -167,7 +194,7 @@ def _parser() -> argparse.ArgumentParser:
         "--steps", type=_steps, default=8.0, help="how many steps of the dtype apart is the same"
     )
 
-    made = command("lower", run_lower, "the graph that a call runs")
+    made = command("lower", "the graph that a call runs")
     made.add_argument("model", help=MODEL_HELP)
     made.add_argument(
         "--method", default="forward", help="the module's method; forward if not given"
@@ -180,16 +207,18 @@ def _parser() -> argparse.ArgumentParser:
         help="the devices whose autocast is on around the call",
     )
 
-    made = command("policy", run_policy, "autocast's tables beside the installed torch")
+    made = command("policy", "autocast's tables beside the installed torch")
     made.add_argument("operator", nargs="?", help="all that is known of it, such as aten::cat")
     made.add_argument("--reach", action="store_true", help="what freezing can do with operators")
 
-    command("env", run_env, "versions, processor and settings, for a bug report")
+    command("env", "versions, processor and settings, for a bug report")
 
-    made = command("errors", run_errors, "what an error's code means, and what to write instead")
+    made = command(
+        "errors", "what an error's code means, and what to write instead", errors.run_errors
+    )
     made.add_argument("code", nargs="?", help="such as JA101; all codes if not given")
 
-    made = command("completion", run_completion, "a script by which a shell completes jit-amp")
+    made = command("completion", "a script by which a shell completes jit-amp", _run_completion)
     made.add_argument(
         "shell", choices=["bash", "zsh", "fish"], help='eval "$(jit-amp completion bash)"'
     )
@@ -208,10 +237,41 @@ def _open_what_is_closed() -> None:
             setattr(sys, name, open(os.devnull, "w" if descriptor else "r"))  # noqa: SIM115
 
 
+def _written(given: argparse.Namespace) -> dict[Path, tuple[int, int] | None]:
+    """The files that the command writes, and what tells whether they were written since."""
+    paths = [getattr(given, option, None) for option in ("output", "html", "resume")]
+    found: dict[Path, tuple[int, int] | None] = {}
+    for path in filter(None, paths):
+        try:
+            stat = path.stat()
+            found[path] = stat.st_mtime_ns, stat.st_ino
+        except OSError:
+            found[path] = None
+    return found
+
+
+def _kept(given: argparse.Namespace, before: dict[Path, tuple[int, int] | None]) -> str:
+    """What is left of a command that was interrupted."""
+    now = _written(given)
+    resume = getattr(given, "resume", None)
+    told = []
+    if resume and now[resume]:
+        told.append(f"what was measured is in {resume}: the same command goes on with it")
+    for path in before:
+        if path != resume:
+            is_same = now[path] == before[path]
+            what = (
+                ("is not there" if now[path] is None else "is as it was") if is_same else "is new"
+            )
+            told.append(f"{path} {what}")
+    return "; ".join(told) or "nothing was written"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit status: 1 where something is wrong, 2 for a mistake."""
     _open_what_is_closed()
     given = _parser().parse_args(arguments)
+    written = _written(given)
     try:
         with warnings.catch_warnings():
             for known in ("`torch.jit.[a-z_]+` is deprecated", "Lite Interpreter is deprecated"):
@@ -222,10 +282,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
             # What a model prints is no JSON.
             with contextlib.redirect_stdout(sys.stderr if given.json else sys.stdout):
-                check_command(given)
                 return int(given.run(given))
     except BrokenPipeError:
         return 0
+    except KeyboardInterrupt:
+        if given.debug:
+            raise
+        begin = "\n" if sys.stderr.isatty() else ""  # below a line that says how far it is
+        print(f"{begin}jit-amp: interrupted; {_kept(given, written)}", file=sys.stderr)
+        return 130  # as a shell has it
     except Exception as error:
         if given.debug:
             raise

@@ -7,8 +7,6 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from jit_amp._base import source_files
-
 
 class Mistaken(Exception):
     """Something that the user wrote in the command."""
@@ -36,6 +34,8 @@ def mistaken_if_refused() -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError) as error:
+        from jit_amp._base import source_files  # imports torch
+
         places = traceback.extract_tb(error.__traceback__)
         if places and source_files.is_jit_amps(places[-1].filename):
             raise Mistaken(str(error)) from error

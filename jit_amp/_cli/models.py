@@ -22,8 +22,6 @@ from jit_amp._base import arguments as arguments
 from jit_amp._base.syntax_trees import parsed
 from jit_amp._cli.mistakes import Mistaken, is_file, said
 
-MODEL_HELP = "a TorchScript file, or package.module:name, such as net:Net of net.py"
-
 
 def model_of(name: str) -> Any:
     """The model of a name on the command line."""

@@ -1,4 +1,4 @@
-"""Commands that run no model: ``lower``, ``policy``, ``env`` and ``errors``."""
+"""Commands that run no model: ``lower``, ``policy`` and ``env``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import get_args
 import jit_amp
 from jit_amp import policy
 from jit_amp._base.json_records import as_json
-from jit_amp._cli import errors
 from jit_amp._cli.environment import environment
-from jit_amp._cli.mistakes import Mistaken, mistaken_if_refused
+from jit_amp._cli.mistakes import mistaken_if_refused
 from jit_amp._cli.models import model_of
 from jit_amp._cli.running import on_device, print_out
 
@@ -43,21 +42,4 @@ def run_env(given: argparse.Namespace) -> int:
         return 0
     wide = max(map(len, found))
     print_out(given, "\n".join(f"{name:{wide}}  {value}" for name, value in found.items()))
-    return 0
-
-
-def run_errors(given: argparse.Namespace) -> int:
-    if given.code is None:
-        numbers = errors.codes()
-        told = [errors.told(each) for each in numbers]
-        print_out(given, as_json(told) if given.json else errors.listed())
-        return 0
-    try:
-        number = errors.number_of(given.code)
-    except ValueError as error:
-        raise Mistaken(str(error)) from error
-    if given.json:
-        print_out(given, as_json(errors.told(number)))
-    else:
-        print_out(given, errors.text_of(number))
     return 0

@@ -1,7 +1,8 @@
 """Parts of a model in float32 under autocast, in eager: what a `Precision` says, while it is used.
 
 A part that stays in float32 runs with autocast off, its scopes too, and what it is given in
-bfloat16 or float16 is cast to float32 first. Parts are submodules, functions, or source lines.
+bfloat16 or float16 is cast to float32 first. Parts are submodules, functions, source lines, or
+operators, wherever they are called.
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ from torch.overrides import (
     _pop_mode_temporarily,
 )
 
+from jit_amp import _C
 from jit_amp._base import module_methods, replacing, source_files, source_lines
 from jit_amp._base.syntax_trees import parsed
 from jit_amp._base.trees import attributes, is_data
 
 REDUCED = (torch.bfloat16, torch.float16)
-KINDS = ("module", "function", "line")
+SOURCES = ("function", "line")  # units of a source file
+KINDS = ("module", *SOURCES, "operator")
 _this_thread = threading.local()
 
 
@@ -46,6 +49,24 @@ class Parts:
     device_type: str
     dtype: torch.dtype
     around: bool  # whether the model has no scopes, and one is put around it
+
+
+def is_operator(name: str) -> bool:
+    """Whether there is an operator that can stay in float32: one that gives new tensors, and no
+    views of what it is given, nor what it has written to."""
+    return "::" in name and any(
+        not schema.is_mutable and not any(each.alias_info for each in schema.returns)
+        for schema in torch._C._jit_get_schemas_for_operator(name)
+    )
+
+
+def modules_of(model: nn.Module) -> dict[str, nn.Module]:
+    """The modules by all their names; what torch.compile made of a module has that one below it,
+    and is left out."""
+    found = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        found[".".join(part for part in name.split(".") if part != "_orig_mod")] = module
+    return found
 
 
 def widened(value: Any) -> Any:
@@ -154,13 +175,19 @@ def _in(contexts: Callable[[], contextlib.AbstractContextManager[Any]]) -> modul
 def applied(model: nn.Module, parts: Parts) -> Iterator[None]:
     """Calls of the model, until this is left, run as the parts say: in every thread, and those of
     copies that are made meanwhile, too."""
-    modules = dict(model.named_modules(remove_duplicate=False))
+    modules = modules_of(model)
     forwards: dict[nn.Module, module_methods.Wrap] = {}
     calls: list[module_methods.Wrap] = []  # of the model, with its hooks
     lines: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     if parts.kind == "module":
         for name in parts.units:
             forwards[modules[name]] = functools.partial(in_float32, device_type=parts.device_type)
+    elif parts.kind == "operator":
+        operators = _C.KeptOperators([*parts.units])
+        if parts.units:
+            calls.append(
+                _in(lambda: contextlib.nullcontext() if operators.is_entered() else operators)
+            )
     elif parts.units:
         lines = widening = _Widening(parts)
         calls.append(_in(lambda: contextlib.nullcontext() if widening.is_on() else widening))
@@ -172,7 +199,7 @@ def applied(model: nn.Module, parts: Parts) -> Iterator[None]:
         stack.enter_context(module_methods.changed(forwards))
         for call in calls:
             stack.enter_context(module_methods.changed({model: call}, "_call_impl"))
-        if parts.kind != "module":
+        if parts.kind in SOURCES:
             stack.enter_context(_modes_unseen)
         stack.enter_context(lines)
         yield

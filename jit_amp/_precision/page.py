@@ -8,7 +8,7 @@ from typing import Any
 
 from jit_amp._base import html, source_files, source_lines
 from jit_amp._precision import in_float32
-from jit_amp._precision.records import Found, shown, shown_error
+from jit_amp._precision.records import NOUNS, Found, shown, shown_error
 
 WIDTH, HEIGHT, LEFT, BELOW = 520, 240, 60, 34
 MOST = 200  # bars
@@ -25,6 +25,22 @@ def render(precision: Found) -> str:
         bars=_bars(precision),
         left_out=max(0, len(precision.sensitivities) - MOST),
         files=_files(precision),
+    )
+
+
+LARGE = 2_000_000  # characters of a page, above which a notebook has it not in it
+
+
+def notebook(precision: Found) -> str:
+    """What a notebook shows: what stays, the curve, and the page, folded."""
+    whole = render(precision)
+    return html.filled(
+        "precision_notebook.html.j2",
+        p=precision,
+        noun=NOUNS[precision.kind],
+        shown=shown,
+        shown_error=shown_error,
+        page=whole if len(whole) <= LARGE else "",
     )
 
 
@@ -46,7 +62,7 @@ def _curve(p: Found) -> dict[str, Any]:
     high = max(low + 1, math.ceil(math.log10(max(errors, default=1.0))))
 
     def place(saved: float, error: float) -> tuple[float, float]:
-        x = LEFT + (WIDTH - LEFT - 10) * min(1.0, max(0.0, saved))
+        x = LEFT + (WIDTH - LEFT - 10) * min(1.0, max(0.0, 1 - saved))
         return x, (HEIGHT - BELOW) * (1 - _height(error, low, high)) + 8
 
     points = [
@@ -55,16 +71,23 @@ def _curve(p: Found) -> dict[str, Any]:
             "y": place(each.saved, each.error)[1],
             "holds": each.error <= p.tolerance,
             "chosen": set(each.units) == set(p.units),
-            "text": f"{len(each.units)} in float32: error {each.error:.3g}, {each.saved:.1%} saved",
+            "text": f"{len(each.units)} in float32, {1 - each.saved:.1%} of the work: error"
+            f" {each.error:.3g}",
         }
         for each in p.measured
     ]
-    ticks = [(place(0, 10.0**e)[1], f"1e{e}") for e in range(low, high + 1)]
+    # Between two of its points the curve is the cheaper one's error.
+    corners: list[tuple[float, float]] = []
+    for each in p.curve:
+        x, y = place(1 - each.share, each.error)
+        corners += [(x, corners[-1][1]), (x, y)] if corners else [(x, y)]
+    ticks = [(place(1, 10.0**e)[1], f"1e{e}") for e in range(low, high + 1)]
     step = max(1, len(ticks) // 6)
     return {
         "points": points,
+        "corners": " ".join(f"{x:.1f},{y:.1f}" for x, y in corners),
         "ticks": ticks[::step],
-        "tolerance": place(0, p.tolerance)[1],
+        "tolerance": place(1, p.tolerance)[1],
         "width": WIDTH,
         "height": HEIGHT,
         "left": LEFT,

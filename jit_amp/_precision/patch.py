@@ -42,16 +42,21 @@ def of(precision: Found, model: nn.Module) -> str:
     if precision.kind == "module" and precision.units:
         _ignore_in_init(precision, model, lines_of)
     by_file: dict[str, list[str]] = {}
-    for unit in precision.units if precision.kind != "module" else ():
+    for unit in precision.units if precision.kind in in_float32.SOURCES else ():
         file, _, name = unit.rpartition(":")
         by_file.setdefault(file, []).append(name)
+    operators = set(precision.units) if precision.kind == "operator" else set()
+    for line in precision.lines:
+        if not operators.isdisjoint(line.units):
+            by_file.setdefault(line.file, []).append(str(line.line))
     for file, names in by_file.items():
         lines = lines_of(in_float32.path_of(file))
         known = [each for each in precision.lines if each.file == file]
-        if precision.kind == "line":
-            _wrap(precision.device_type, file, [int(name) for name in names], lines, known)
-        else:
+        if precision.kind == "function":
             _decorate(file, names, lines, known)
+        else:
+            numbers = [int(name) for name in names]
+            _wrap(precision.device_type, file, numbers, lines, known, operators)
     for path, lines in changed.items():
         try:
             parsed("".join(lines))
@@ -200,8 +205,14 @@ def _casts_in_function(
 
 
 def _wrap(
-    device_type: str, file: str, numbers: list[int], lines: list[str], known: list[Line]
+    device_type: str,
+    file: str,
+    numbers: list[int],
+    lines: list[str],
+    known: list[Line],
+    operators: set[str],
 ) -> None:
+    """Where `operators` are given, a statement may have no others."""
     tree = parsed("".join(lines))
     statements: dict[ast.stmt, int] = {}
     for number in numbers:
@@ -216,6 +227,12 @@ def _wrap(
             raise ValueError(
                 f"to_code: {file}:{number} {why}: put what is computed there into a statement that"
                 " has lines of its own, and tune again"
+            )
+        others = {unit for each in inside for unit in each.units} - operators
+        if operators and others:
+            raise ValueError(
+                f"to_code: {file}:{number} calls {min(others)} too, which does not stay in float32:"
+                " put each into a statement that has lines of its own, and tune again"
             )
         if hidden := [text for each in inside for text in each.hidden]:
             raise ValueError(_of_hidden(f"{file}:{number}", hidden[0]))

@@ -13,16 +13,17 @@ import torch
 from torch import nn
 
 from jit_amp._base import arguments, extras, json_records, source_lines, whole_files
-from jit_amp._precision import in_float32, patch
-from jit_amp._precision.records import Found, shown, shown_error
+from jit_amp._precision import curve, in_float32, patch
+from jit_amp._precision.records import NOUNS, Found, Point, shown, shown_error
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Precision(Found):
     """Which units of a model stay in float32 under autocast: what ``jit_amp.tune`` returns.
 
     ``print`` it for a table. ``units`` are names as ``named_modules`` gives them, the model itself
-    being ``""``; or ``file:function``, or ``file:line``, by ``kind``. ``error`` is what the metric
+    being ``""``; or ``file:function``, ``file:line``, or an operator of any overload such as
+    ``aten::softmax``, by ``kind``. ``error`` is what the metric
     gives with these units in float32, and ``error_plain`` with none: NaN where the budget ended the
     search before that was measured. ``evaluations`` is how often
     the metric was evaluated. ``saved`` is the share of what autocast saves that is left. Times
@@ -30,6 +31,11 @@ class Precision(Found):
     operations, and 8 for each element that is read or written. ``around`` is whether the model has
     no scopes of its own, so that one is put around it. ``finished`` is False where the budget ended
     the search: the units are then the best that it had found.
+
+    ``curve`` has the points that the search has measured and none of which is both cheaper and more
+    accurate than another, from the cheapest: ``point.error`` against ``point.share``, the share of
+    the work that autocast would save and that is in float32. ``choose`` takes another of them.
+    ``error_float32`` is the error with float32 everywhere.
     """
 
     IS_NO_MODEL: ClassVar[str] = "a Precision"
@@ -48,11 +54,16 @@ class Precision(Found):
                 ``precision=``.
 
         Raises:
-            TypeError: ``model`` is no module, or was scripted.
+            TypeError: ``model`` is no module, or was scripted, or ``torch.compile`` returned it.
             ValueError: it has no submodule of such a name, or a source file no such function; or a
                 line is another one than when it was tuned.
         """
         arguments.module("Precision.apply", model)
+        if arguments.below_compiled(model) is not model:
+            raise TypeError(
+                "Precision.apply takes the module that torch.compile was given, and not what it"
+                " returned: `_orig_mod` of it"
+            )
         if isinstance(model, torch.jit.ScriptModule):
             raise TypeError(
                 "Precision.apply takes a module that was not scripted: script it with"
@@ -61,21 +72,61 @@ class Precision(Found):
         self.check_units(model)
         return Applied(model, self._parts())
 
+    def choose(
+        self,
+        point: Point | None = None,
+        *,
+        tolerance: float | None = None,
+        share: float | None = None,
+    ) -> Precision:
+        """The precision at another point of ``curve``; nothing is measured again.
+
+        Args:
+            point: one of ``curve``.
+            tolerance: or the cheapest one with at most this error.
+            share: or the most accurate one with at most this share of the work in float32, from 0
+                to 1.
+
+        Returns:
+            Precision: the same with other units, and with what was measured of these.
+
+        Raises:
+            TypeError: not one of the three is given, or of another type.
+            ValueError: the curve has no such point.
+        """
+        given = [each for each in (point, tolerance, share) if each is not None]
+        if len(given) != 1:
+            raise TypeError("Precision.choose takes a point of `curve`, tolerance= or share=")
+        if point is None:
+            arguments.instance("tolerance or share", given[0], (int, float), "a number")
+            point = curve.point_of(self.curve, tolerance, share)
+        else:
+            arguments.instance("point", point, Point, "a point of `curve`")
+            if point not in self.curve:
+                raise ValueError("point: it is not one of this precision's curve")
+        found = curve.at(self, point, tolerance)
+        assert isinstance(found, Precision)
+        return found
+
     def check_units(self, model: nn.Module) -> None:
         if self.kind == "module":
-            names = {name for name, _ in model.named_modules(remove_duplicate=False)}
+            names = in_float32.modules_of(model)
             if missing := [unit for unit in self.units if unit not in names]:
                 raise ValueError(
                     f"precision: {type(model).__name__} has no submodule {missing[0]!r}; it was"
                     f" found for {self.name}"
                 )
 
+        if self.kind == "operator":
+            for unit in self.units:
+                if not in_float32.is_operator(unit):
+                    raise ValueError(f"precision: PyTorch has no operator {unit!r} here")
         self._check_sources()
 
     def _check_sources(self) -> None:
         """Lines and functions are those that they were, where their files are known here."""
         texts = {f"{each.file}:{each.line}": each.text for each in self.lines}
-        for unit in self.units if self.kind != "module" else ():
+        for unit in self.units if self.kind in in_float32.SOURCES else ():
             name = unit.rpartition(":")[0]
             path = in_float32.path_of(name)
             if not source_lines.lines(path, anew=True):
@@ -167,6 +218,22 @@ class Precision(Found):
             from jit_amp._precision import page
         whole_files.write_text(path, page.render(self))
 
+    def _repr_html_(self) -> str | None:
+        try:
+            with extras.for_pages():
+                from jit_amp._precision import page
+        except ImportError:
+            return None  # notebooks show the line then
+        return page.notebook(self)
+
+    def __repr__(self) -> str:
+        first = ", ".join(repr(each) for each in self.units[:3]) + ", ..." * (len(self.units) > 3)
+        return (
+            f"<Precision of {self.name} in {self.dtype}: {len(self.units)} of {self.candidates}"
+            f" {NOUNS[self.kind]} in float32{f' ({first})' if first else ''}, error"
+            f" {shown_error(self.error)}>"
+        )
+
     def __str__(self) -> str:
         return _text(self)
 
@@ -195,10 +262,9 @@ class Applied(contextlib.AbstractContextManager[nn.Module]):
 
 
 def _text(p: Found) -> str:
-    what = {"module": "modules", "function": "functions", "line": "lines"}[p.kind]
     lines = [
-        f"{p.name} in {p.dtype} on {p.device_type}: {len(p.units)} of {p.candidates} {what} stay in"
-        " float32",
+        f"{p.name} in {p.dtype} on {p.device_type}: {len(p.units)} of {p.candidates}"
+        f" {NOUNS[p.kind]} stay in float32",
         f"{p.metric}: {shown_error(p.error)}, tolerance {p.tolerance:.3g},"
         f" {shown_error(p.error_plain)} without;"
         f" {p.saved:.1%} of autocast's saving is kept; {p.evaluations} evaluations",

@@ -11,6 +11,7 @@ import torch
 from jit_amp._base.json_records import FINITE, NOT_NEGATIVE, NUMBER_OF_A_LINE, Check, one_of
 
 ROOT = "(the model itself)"
+NOUNS = {"module": "modules", "function": "functions", "line": "lines", "operator": "operators"}
 
 
 def _has_autocast(device_type: str) -> bool:
@@ -46,6 +47,16 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Point:
+    """A point of the curve: with less of the work in float32, no error that was measured is
+    smaller."""
+
+    units: tuple[str, ...]
+    error: _Error
+    share: _Share  # of the work that autocast would save, which is in float32
+
+
+@dataclass(frozen=True)
 class Sensitivity:
     """What low precision does in one unit: its own error, relative to the largest value."""
 
@@ -67,6 +78,7 @@ class Line:
     names: tuple[str, ...] = ()  # expressions that are in the reduced dtype there
     hidden: tuple[str, ...] = ()  # those that may hold such, and are no tensors
     text: str = ""  # of the line, when it was tuned
+    within: tuple[str, ...] = ()  # the units that run it, also through what they call
 
 
 @dataclass(frozen=True)
@@ -80,7 +92,7 @@ class Found:
     evaluations: int
     dtype: Annotated[str, one_of("bfloat16", "float16")]
     device_type: _Device
-    kind: Annotated[str, one_of("module", "function", "line")]
+    kind: Annotated[str, one_of("module", "function", "line", "operator")]
     around: bool
     metric: str
     tolerance: Annotated[float, FINITE]
@@ -93,6 +105,8 @@ class Found:
     measured: tuple[Measured, ...] = ()
     sensitivities: tuple[Sensitivity, ...] = ()
     lines: tuple[Line, ...] = ()
+    curve: tuple[Point, ...] = ()
+    error_float32: float = math.nan  # of float32 everywhere
     torch: str = torch.__version__
 
 

@@ -8,7 +8,7 @@ import gc
 import inspect
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, overload
 
 import torch
@@ -115,7 +115,27 @@ def keep_in_float32(owner: Any, lines: list[tuple[str, int, int]]) -> None:
     """A scripted module's forward, or these lines of it and of what it calls: each a file, the
     first line and the last."""
     _forget_after_collections()
-    _C.keep_in_float32(owner, "forward", decorators.pattern(), lines)
+    _C.keep_in_float32(owner, "forward", decorators.pattern(), lines, [])
+
+
+def keep_operators(scripted: ScriptModule, operators: Iterable[str]) -> None:
+    """The same for operators that the forward of a scripted or traced module calls.
+
+    Raises:
+        ValueError: it calls one of them nowhere.
+    """
+    operators = list(operators)
+    graph: Any = scripted.inlined_graph
+    for name in operators:
+        if not graph.findAllNodes(name, recurse=True):
+            raise ValueError(
+                f"precision: TorchScript calls {name} nowhere in {scripted.original_name}, as it "
+                "writes a few operators otherwise than eager: give jit_amp.trace the precision, or "
+                "use Precision.apply"
+            )
+    if operators:
+        _forget_after_collections()
+        _C.keep_in_float32(scripted._c, "forward", decorators.pattern(), [], operators)
 
 
 def _ignore_method(owner: Any, name: str, ignore: bool, scopes: bool, widens: bool) -> bool:

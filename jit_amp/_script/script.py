@@ -323,6 +323,9 @@ def _scripted_with(obj: Any, autocast: Any, precision: Precision, frames_up: int
     if scripted is obj:
         scripted = ignore_amp.ignores_in_copies(_wrap(_C.lower_module(scripted._c), scripted))
     modules = dict(obj.named_modules(remove_duplicate=False))
+    if precision.kind == "operator":
+        ignore_amp.keep_operators(scripted, precision.units)
+        return scripted
     for unit, lines in precision.kept_in_script():
         # Scripted, a shared module is several.
         for path in [name for name, module in modules.items() if module is modules[unit]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -121,8 +122,12 @@ def trace(
     arguments.traceable("trace", func)
     arguments.not_compiled_in_place("trace", func)
     if precision is not None:
-        with _precisions.loaded(precision).apply(func):
-            return trace(
+        found = _precisions.loaded(precision)
+        # These are kept in the graph, which has each operator as the program called it.
+        operators = found.units if found.kind == "operator" else ()
+        with (dataclasses.replace(found, units=()) if operators else found).apply(func):
+            found.check_units(func)
+            traced = trace(
                 func,
                 example_inputs,
                 optimize,
@@ -136,6 +141,8 @@ def trace(
                 example_kwarg_inputs,
                 _store_inputs,
             )
+        ignore_amp.keep_operators(traced, operators)
+        return traced
     if not callable(func):
         raise TypeError(f"trace: {arguments.shown(func)} is not a function or an nn.Module")
     if example_inputs is None and example_kwarg_inputs is None:

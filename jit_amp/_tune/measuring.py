@@ -19,19 +19,26 @@ from jit_amp._base import (
     model_state,
     module_methods,
     process_state,
-    source_lines,
 )
 from jit_amp._base.trees import leaves
-from jit_amp._precision import in_float32
+from jit_amp._precision import curve, in_float32
 from jit_amp._precision.precision import Precision
-from jit_amp._precision.reads import Read
-from jit_amp._precision.records import Kept, Line, Measured, Sensitivity
-from jit_amp._tune import fingerprint, profile
-from jit_amp._tune.batches import arguments_of, batches_of, copied
-from jit_amp._tune.metrics import RELATIVE, TOLERANCES, difference, distance, tensors_of, worst
+from jit_amp._precision.records import Measured
+from jit_amp._tune import fingerprint, profile, reasons
+from jit_amp._tune.batches import Batch, arguments_of, batches_of, copied
+from jit_amp._tune.metrics import (
+    RELATIVE,
+    TOLERANCES,
+    check_elements,
+    difference,
+    distance,
+    tensors_of,
+    worst,
+)
 from jit_amp._tune.progress import Progress
 from jit_amp._tune.resume import MeasuredFile, sizes_of
-from jit_amp._tune.search import OutOfBudget, Search, Unit
+from jit_amp._tune.search import OutOfBudget, Search
+from jit_amp._tune.units import Units
 
 
 class Run:
@@ -64,8 +71,6 @@ class Run:
         self.value = 0.0  # of a metric(model), in float32
         self.errors: dict[tuple[str, ...], float] = {}
         self.evaluations = 0
-        self.units: dict[str, Unit] = {}
-        self.total = 0.0
         self.progress = Progress(budget)
         self.codes: dict[str, list[str]] = {}  # of functions that ran in float32
         self.file = MeasuredFile(resume) if resume is not None else None
@@ -182,15 +187,15 @@ class Run:
             f" {self.errors[('',)]:.3g}"
         )
         self.in_float32 = self.errors.pop(("",))  # by the units' names that is another set
-        parts = self._profiled()
-        search = Search(parts, self.error, tolerance, self.progress)
+        self._profile()
+        search = Search(self.units.all, self.error, tolerance, self.progress)
         finished = True
         try:
             search.run()
             kept = search.found
         except OutOfBudget:
             kept, finished = search.best(), False
-        return self._result(search, kept, tolerance, finished)
+        return self._result(kept, tolerance, finished)
 
     def _check_float32(self, tolerance: float | None) -> float:
         """Measures float32 everywhere; returns the tolerance."""
@@ -214,6 +219,8 @@ class Run:
                         f" as model.float() makes it ({raised})"
                     ) from raised
             raise
+        if self.references and self.metric is difference:
+            check_elements(self.references)
         own = [each for each in scopes if each.device == self.device_type]
         self.around = not own
         for each in own:
@@ -247,58 +254,65 @@ class Run:
         self.errors[("",)] = error
         return tolerance
 
-    def _profiled(self) -> list[Unit]:
-        """The units, from one run under autocast."""
-
-        def run() -> None:
-            with in_float32.applied(self.model, self._parts(())):
-                if self.batches:
-                    with self._recording():
-                        self.batches[0].given_to(self.model)
-                else:
-                    self.metric(self.model)
+    def _profile(self) -> None:
+        """Finds the units, in one run under autocast."""
 
         self.progress.say("looking where low precision hurts")
+        runs = [functools.partial(self._run_under_autocast, each) for each in self._batches()]
         with self._undone():
-            parts = profile.of(run, self.model, self.kind, self.device_type, self.dtype)
-        operators = {number for part in parts for number in part.operators}
-        order = {name: i for i, (name, _) in enumerate(self.model.named_modules())}
-        made = [
-            Unit(part.name, i, frozenset(part.operators), part.badness, part.work)
-            for i, part in enumerate(
-                sorted(parts, key=lambda part: (order.get(part.name, 0), part.name))
-            )
-        ]
-        self.parts = {part.name: part for part in parts}
-        self.units = {unit.name: unit for unit in made}
-        self.works = parts[0].works if parts else []
-        self.reads = parts[0].reads if parts else {}
-        self.total = sum(self.works[number] for number in operators)
-        return made
+            seen = profile.of(runs, self.model, self.kind, self.device_type, self.dtype)
+        self._check_that_something_ran(seen.ran, seen.with_operators())
+        self.units = Units(self.model, seen, self.dtype)
 
-    def _saved(self, names: Iterable[str]) -> float:
-        kept = {number for name in names for number in self.units[name].operators}
-        return 1 - sum(self.works[n] for n in kept) / self.total if self.total else 1.0
+    def _batches(self) -> Sequence[Batch | None]:
+        """None is a run of the metric, which has no batches."""
+        batches: list[Batch | None] = [*self.batches]
+        return batches or [None]
 
-    def _result(
-        self, search: Search, kept: Sequence[str], tolerance: float, finished: bool
-    ) -> Precision:
+    def _run_under_autocast(self, batch: Batch | None) -> None:
+        with in_float32.applied(self.model, self._parts(())):
+            self._run(batch)
+
+    def _run(self, batch: Batch | None) -> None:
+        if batch is None:
+            self.metric(self.model)
+        else:
+            with self._recording():
+                batch.given_to(self.model)
+
+    def _check_that_something_ran(self, ran: int, parts: list[profile.Part]) -> None:
+        """Raises ValueError where autocast made no difference, or none in a unit."""
+        state = (*self.model.parameters(), *self.model.buffers())
+        if any(each.dtype in in_float32.REDUCED for each in state):
+            ran -= self._reduced_in_float32()
+        if ran <= 0 and not any(part.raised for part in parts):
+            inputs = [(batch.args, batch.kwargs) for batch in self.batches]
+            raise ValueError(reasons.nothing_ran(self.model, inputs, self.dtype, self.device_type))
+        if not parts:
+            raise ValueError(reasons.no_units(self.model, self.kind, self.dtype))
+
+    def _reduced_in_float32(self) -> int:
+        """How many operators run in a reduced dtype where autocast is off."""
+        counting = profile.Counting()
+        with self._undone(), self._in_float32(), counting:
+            for batch in self._batches():
+                self._run(batch)
+                if counting.ran:
+                    break
+        return counting.ran
+
+    def _result(self, kept: Sequence[str], tolerance: float, finished: bool) -> Precision:
         error = self.errors.get(tuple(sorted(kept)), math.nan)
         if finished and not error <= tolerance:
             raise ValueError(
                 f"tolerance: {tolerance:.3g} is met by no set of {self.kind}s in float32:"
-                f" {self.metric_name} is {error:.3g} with {len(kept)} of {len(self.units)}, and"
+                f" {self.metric_name} is {error:.3g} with {len(kept)} of {len(self.units.all)}, and"
                 f" {self.in_float32:.3g} with float32 everywhere"
             )
-        rows = []
-        for unit in kept:
-            without = tuple(sorted(each for each in kept if each != unit))
-            share = self.units[unit].work / self.total if self.total else 0.0
-            rows.append(
-                Kept(unit, self._why(unit), error, self.errors.get(without, math.nan), share)
-            )
-        limit = self.total or 1.0
-        ordered = [self.units[name] for name in self.units]
+        measured = tuple(
+            Measured(names, found, self.units.saved(names)) for names, found in self.errors.items()
+        )
+        sensitivities = self.units.sensitivities()
         return Precision(
             name=type(self.model).__qualname__,
             units=tuple(kept),
@@ -311,60 +325,16 @@ class Run:
             metric=self.metric_name,
             tolerance=tolerance,
             error_plain=self.errors.get((), math.nan),
-            saved=self._saved(kept),
+            saved=self.units.saved(kept),
             finished=finished,
-            candidates=len(self.units),
+            candidates=len(self.units.all),
             seed=self.seed,
-            kept=tuple(rows),
-            measured=tuple(
-                Measured(names, found, self._saved(names)) for names, found in self.errors.items()
-            ),
-            sensitivities=tuple(
-                Sensitivity(
-                    unit.name,
-                    math.inf if unit.badness[0] else unit.badness[1],
-                    self._why(unit.name),
-                    unit.work / limit,
-                    self.parts[unit.name].has_scopes,
-                )
-                for unit in ordered
-            ),
-            lines=self._lines(kept),
-        )
-
-    def _why(self, unit: str) -> str:
-        part = self.parts[unit]
-        name = str(self.dtype).removeprefix("torch.")
-        limits = torch.finfo(self.dtype)
-        if part.raised:
-            return part.raised
-        if part.overflows:
-            return f"{part.overflows} values beyond {limits.max:.5g}: {part.overflow_at}"
-        if part.error >= 0.5 and part.underflows:
-            return f"{part.underflows} values below {limits.tiny:.2g}: {part.worst} at {part.place}"
-        at = f": {part.worst} at {part.place}" if part.place else ""
-        return f"its own error in {name} is {part.error:.1e}{at}"
-
-    def _lines(self, kept: Sequence[str]) -> tuple[Line, ...]:
-        staying = {number for name in kept for number in self.units[name].operators}
-        found: dict[tuple[str, int], tuple[dict[str, None], bool]] = {}
-        for part in self.parts.values():
-            for number, (file, line) in part.lines.items():
-                names, stays = found.get((file, line), ({}, False))
-                names[part.name] = None
-                found[file, line] = names, stays or number in staying
-        return tuple(
-            Line(
-                in_float32.shown_file(file),
-                line,
-                tuple(names),
-                stays,
-                tuple(read.reduced),
-                tuple(read.hidden),
-                source_lines.line(file, line),
-            )
-            for (file, line), (names, stays) in sorted(found.items())
-            for read in [self.reads.get((file, line), Read())]
+            kept=curve.kept_of(kept, error, measured, sensitivities),
+            measured=measured,
+            sensitivities=sensitivities,
+            lines=self.units.lines(kept),
+            curve=curve.curve_of(measured),
+            error_float32=self.in_float32,
         )
 
 

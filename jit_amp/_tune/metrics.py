@@ -58,6 +58,17 @@ def _compared(path: str, value: Any) -> Any:
     )
 
 
+def check_elements(references: Sequence[list[tuple[str, Any]]]) -> None:
+    """Raises ValueError where the outputs of all batches are tensors without elements, which never
+    differ."""
+    values = [each for reference in references for _, each in reference]
+    if all(isinstance(each, Tensor) and not each.numel() for each in values):
+        raise ValueError(
+            "data: no output of the model has an element, so the default metric compares nothing:"
+            " give inputs for which there are some, or metric="
+        )
+
+
 def difference(outputs: Any, reference: list[tuple[str, Any]]) -> float:
     made = tensors_of(outputs)
     if [path for path, _ in made] != [path for path, _ in reference]:

@@ -25,9 +25,11 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from jit_amp import _C
 from jit_amp._base import module_methods
 from jit_amp._precision import in_float32
 from jit_amp._precision.reads import Read, forget, note
+from jit_amp._tune.flow import Flow, computes_in
 
 OFTEN = 16  # calls of an operator on one line, after which it is looked at ever more seldom
 PER_ELEMENT = 8  # floating point operations in whose time one element is read or written
@@ -47,11 +49,11 @@ class Part:
     worst: str = ""  # the operator of that error
     place: str = ""  # where it is called
     overflow_at: str = ""
+    given_overflow_of: str = ""  # what overflowed before it, and gave it the largest number
+    overflow_after: str = ""  # what overflows for its results are in the reduced dtype
     raised: str = ""  # what it raises in the reduced dtype
     work: float = 0.0  # of all its operators
-    works: list[float] = field(default_factory=list)  # of the operators of all parts, by number
     lines: dict[int, tuple[str, int]] = field(default_factory=dict)  # of its own operators
-    reads: dict[tuple[str, int], Read] = field(default_factory=dict)  # of all parts, by line
 
     @property
     def badness(self) -> tuple[bool, float]:
@@ -59,7 +61,10 @@ class Part:
 
 
 class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A mode for one run of the model."""
+    """A mode for one run of the model.
+
+    ``works`` are those of the operators of all parts, by number; ``reads``, what is read on a line.
+    """
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -68,31 +73,40 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, kind: str, device_type: str, dtype: torch.dtype) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.parts: dict[str, Part] = {}
+        self.ran = 0  # operators that computed in the reduced dtype
         self._kind, self._device_type, self._dtype = kind, device_type, dtype
         is_third = device_type == torch._C._get_privateuse1_backend_name()
         device = "PrivateUse1" if is_third else device_type.upper()
         self._key = f"Autocast{device}"  # a dispatch key of PyTorch's
         self._exact: Any = WeakTensorKeyDictionary()  # a tensor, and what it is in float32
+        self._flow = Flow(dtype)
+        self._can_stay = functools.cache(in_float32.is_operator)
         self._stack: list[str] = []
-        self._works: list[float] = []
-        self._reads: dict[tuple[str, int], Read] = {}
+        self.works: list[float] = []
+        self.reads: dict[tuple[str, int], Read] = {}
         self._calls: Counter[tuple[str, str, Any]] = Counter()
 
     # Modules.
 
     @contextlib.contextmanager
     def watching(self, model: nn.Module) -> Iterator[None]:
+        names: dict[nn.Module, str] = {}
+        for name, module in in_float32.modules_of(model).items():
+            names.setdefault(module, name)
         forwards = {
-            module: functools.partial(self._watched, name=name)
-            for name, module in model.named_modules()
+            module: functools.partial(self._watched, name=name) for module, name in names.items()
         }
         forget()
         scopes = in_float32.scopes_noted(self.note_scope)
-        with module_methods.changed(forwards), scopes, self:
+        noting = _C.KeptOperators([]) if self._kind == "operator" else contextlib.nullcontext()
+        with module_methods.changed(forwards), scopes, noting, self:
             yield
         for part in self.parts.values():
-            part.works, part.reads = self._works, self._reads
-            part.work = sum(self._works[number] for number in part.operators)
+            part.work = sum(self.works[number] for number in part.operators)
+
+    def with_operators(self) -> list[Part]:
+        """The parts that have operators of their own in the reduced dtype."""
+        return [part for part in self.parts.values() if part.has_own]
 
     def _watched(self, forward: Callable[..., Any], name: str) -> Callable[..., Any]:
         @functools.wraps(forward)
@@ -134,10 +148,10 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _count(self, parts: Iterable[Part], work: float) -> int:
         """Adds an operator to each of the parts; returns its number."""
-        self._works.append(work)
+        self.works.append(work)
         for each in parts:
-            each.operators.add(len(self._works) - 1)
-        return len(self._works) - 1
+            each.operators.add(len(self.works) - 1)
+        return len(self.works) - 1
 
     def _begin_anew(self, value: Any) -> None:
         for each in tree_flatten(value)[0]:
@@ -173,7 +187,7 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _run_with_autocast(self, func: Any, args: Any, kwargs: Any) -> Any:
         """As outside a mode: what the operator itself calls, as that of a whole
         nn.TransformerEncoderLayer does, is autocast there."""
-        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), self._key):
+        if self._has_kernel(func):
             return func(*args, **kwargs)
         with enable_reentrant_dispatch():
             is_enabled = torch.is_autocast_enabled(self._device_type)
@@ -183,6 +197,10 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         finally:
             torch.set_autocast_enabled(self._device_type, before)
+
+    def _has_kernel(self, func: Any) -> bool:
+        """Whether autocast casts for it."""
+        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), self._key))
 
     def _run_exactly(self, func: Any, args: Any, kwargs: Any) -> Any:
         if torch.Tag.nondeterministic_seeded in func.tags:
@@ -218,15 +236,23 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _compared(
         self, func: Any, args: Any, kwargs: Any, result: Any, exact: Any, reduced: bool
     ) -> Any:
-        part, place = self._note(func, args, kwargs, result, reduced)
+        part, names, place = self._note(func, args, kwargs, result, reduced)
+        name = func._overloadpacket.__name__
+        given, (results, form) = tree_flatten((args, kwargs))[0], tree_flatten(result)
+        casts = func._overloadpacket in flop_registry or self._has_kernel(func)
+        made_of = frozenset[str]() if casts else self._flow.made_of(given)
+        if part and (overflow := self._flow.overflow_in(given)):
+            for each in self._parts_of(n for n in names if n not in overflow.parts):
+                each.given_overflow_of = each.given_overflow_of or overflow.text
         if exact is None:
+            self._flow.note(given, results, made_of.union(names))
             return result
         self._calls[part.name if part else "", place, func] += 1
         calls = self._calls[part.name if part else "", place, func]
         looks = calls <= OFTEN or calls & (calls - 1) == 0
-        results, form = tree_flatten(result)
         wanted = tree_flatten(exact)[0]
         changes = not func._schema.is_mutable and not func.is_view
+        overflows: list[int] = []
         for i, (a, b) in enumerate(zip(results, wanted, strict=False)):
             if not (_is_dense(a) and _is_dense(b) and a.is_floating_point()):
                 continue
@@ -236,34 +262,41 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._exact[a] = b
                 continue
             fine = a.isfinite()
-            if part:
-                self._measure(part, a, b, fine, f"{func._overloadpacket.__name__}", place)
+            if part and self._measure(part, a, b, fine, name, place):
+                overflows.append(i)
             if changes and not bool(fine.all()):
                 largest = torch.finfo(a.dtype).max
                 safe = b.nan_to_num(0.0, largest, -largest).clamp(-largest, largest).to(a.dtype)
                 results[i] = a = torch.where(fine | ~b.isfinite(), a, safe)
             if a.dtype in (*in_float32.REDUCED, torch.float32) and b.dtype is torch.float32:
                 self._exact[a] = b
+        self._flow.note(given, results, made_of.union(names))
+        if overflows:
+            for each in self._parts_of(made_of.difference(names)):
+                each.overflow_after = each.overflow_after or f"{name} at {place}"
+            self._flow.note_overflow([results[i] for i in overflows], f"{name} at {place}", names)
         return torch.utils._pytree.tree_unflatten(results, form) if changes else result
 
     def _note(
         self, func: Any, args: Any, kwargs: Any, result: Any, reduced: bool
-    ) -> tuple[Part | None, str]:
-        """The part that the operator belongs to, where it runs in the reduced dtype; its line."""
+    ) -> tuple[Part | None, list[str], str]:
+        """The part that the operator belongs to, where it runs in the reduced dtype; that one and
+        those around it; its line."""
         names, file, line = self._names(sys._getframe(3))
         place = f"{in_float32.shown_file(file)}:{line}" if file else ""
+        self.ran += computes_in(func, result, (self._dtype,))
         if not names:
-            return None, place
+            return None, names, place
         parts = self._parts_of(names)
         if not reduced:
-            return (parts[0], place) if parts[0].has_own else (None, place)
+            return parts[0] if parts[0].has_own else None, names, place
         parts[0].has_own = True
         number = self._count(parts, _work(func, args, kwargs, result))
         if file:
             parts[0].lines[number] = file, line
             if self._kind != "module":
                 self._note_reads(sys._getframe(3), (file, line))
-        return parts[0], place
+        return parts[0], names, place
 
     def _names(self, frame: types.FrameType | None) -> tuple[list[str], str, int]:
         """The parts that run in a frame, from the innermost; the user's file and line there."""
@@ -271,6 +304,9 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
         file, line, _ = calls[0] if calls else ("", 0, "")
         if self._kind == "module":
             return list(dict.fromkeys(reversed(self._stack))), file, line
+        if self._kind == "operator":
+            operator = _C.running_operator()
+            return [operator] if self._can_stay(operator) else [], file, line
         names = [
             f"{in_float32.shown_file(path)}:{at if self._kind == 'line' else function}"
             for path, at, function in calls
@@ -287,14 +323,14 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
         while frame is not None and not in_float32.is_users(frame):
             frame = frame.f_back
         if frame is not None:
-            read = self._reads.setdefault(at, Read())
+            read = self.reads.setdefault(at, Read())
             read.times += 1
             if read.times <= OFTEN:
                 note(read, frame)
 
     def _measure(
         self, part: Part, a: Tensor, b: Tensor, fine: Tensor, name: str, place: str
-    ) -> None:
+    ) -> int:
         sound = fine & b.isfinite()
         scale = b.abs().nan_to_num(0.0, 0.0, 0.0).max().item()
         overflows = int((~fine & b.isfinite()).sum())
@@ -306,6 +342,7 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
         error = apart / scale if scale else 0.0
         if error > part.error:
             part.error, part.worst, part.place = error, name, place
+        return overflows
 
 
 def _is_dense(value: Any) -> bool:
@@ -330,10 +367,34 @@ def _work(func: Any, args: Any, kwargs: Any, result: Any) -> float:
 
 
 def of(
-    run: Callable[[], Any], model: nn.Module, kind: str, device_type: str, dtype: torch.dtype
-) -> list[Part]:
-    """The parts that have operators of their own in the reduced dtype."""
+    runs: Iterable[Callable[[], Any]],
+    model: nn.Module,
+    kind: str,
+    device_type: str,
+    dtype: torch.dtype,
+) -> Profile:
+    """A profile of the first of these runs in which an operator runs in the reduced dtype."""
     profile = Profile(kind, device_type, dtype)
     with profile.watching(model):
-        run()
-    return [part for part in profile.parts.values() if part.has_own]
+        for run in runs:
+            run()
+            if profile.ran:
+                break
+    return profile
+
+
+class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the operators that compute in a reduced dtype."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.ran = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.ran += computes_in(func, result, in_float32.REDUCED)
+        return result

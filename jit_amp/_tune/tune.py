@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -46,7 +48,8 @@ def tune(
 
     Args:
         model: a module, in the mode in which it is to be used: eval, or training. Not a scripted
-            one. Afterwards it is as it was: weights, buffers and gradients included.
+            one; of what ``torch.compile`` returned, the module that it was given. Afterwards it is
+            as it was: weights, buffers and gradients included.
         data: a tuple of example inputs, a tensor if that is the only one, or a dictionary of
             inputs by name; a list of these; or any iterable of such batches, such as a DataLoader.
             It is read once, and kept: give a part of a large one. Where a batch has more entries
@@ -65,7 +68,8 @@ def tune(
         tolerance: the largest error that is accepted. Default: 0.01 in float16 and 0.05 in
             bfloat16; with ``metric(model)``, 1 % of what it gives in float32.
         units: ``"module"``: submodules; ``"function"``: Python functions, as ``file:function``;
-            ``"line"``: source lines, as ``file:line``, and what these call.
+            ``"line"``: source lines, as ``file:line``, and what these call; ``"operator"``:
+            PyTorch's operators, as ``aten::softmax``, wherever the model calls them.
         budget: seconds after which it stops, with the best that it has found.
         seed: the random state before each evaluation.
         resume: a file to keep what was measured in. Where it exists, that is not measured again, so
@@ -77,17 +81,20 @@ def tune(
 
     Raises:
         TypeError: an argument of another type; a model that was scripted, or that
-            ``torch.compile``, ``torch.export`` or ``Precision.apply`` returned.
+            ``torch.export`` or ``Precision.apply`` returned.
         ValueError: another name, dtype or device type; a tolerance that the model does not meet
             even when all of it is in float32, or that no set of units meets; a scope of the model's
             of another dtype; a ``metric(model)`` that does not call the model; outputs that the
             default metric cannot look into; parameters that are not initialised yet, or are in
             float16 or bfloat16 already, so that the model does not run in float32; ``resume`` is a
-            file of another model or call.
+            file of another model or call; or there is nothing to measure, and why: no operator
+            ran in ``dtype`` (on another device than ``device_type``, in float64, on inputs without
+            elements), or in no unit of that kind, or no output has an element.
         RuntimeError: what the model raises in float32.
     """
-    arguments.traceable("tune", model)
+    arguments.runnable("tune", model)
     arguments.module("jit_amp.tune", model)
+    model = arguments.below_compiled(model)
     if isinstance(model, torch.jit.ScriptModule):
         raise TypeError(
             "jit_amp.tune takes a module that was not scripted: give jit_amp.script what it returns"
@@ -117,6 +124,14 @@ def tune(
             )
     run = Run(model, data, dtype, device_type, metric, units, budget, seed, resume)
     try:
-        return run.tuned(tolerance)
+        with _nothing_compiled():
+            return run.tuned(tolerance)
     finally:
         run.progress.end()
+
+
+def _nothing_compiled() -> contextlib.AbstractContextManager[Any]:
+    """What torch.compile has made runs as it was before: it would compile each evaluation anew."""
+    if "torch._dynamo" not in sys.modules:  # whose import takes seconds
+        return contextlib.nullcontext()
+    return torch.compiler.set_stance("force_eager")  # type: ignore[no-any-return]

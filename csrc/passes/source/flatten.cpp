@@ -152,15 +152,15 @@ class Flattener {
     auto graph = function.graph()->copy();
     const auto how = ignored(function, given.empty() ? nullptr : given[0]);
     Modules modules(given);
-    if (how && !how->lines.empty()) {
-      inline_with_lines(*graph, modules, *how);
+    if (how && !how->kept.empty()) {
+      inline_with_kept(*graph, modules, *how);
     } else {
-      if (!lines_.empty()) {
-        widen_lines(graph->block(), *pattern_, lines_);
+      if (!kept_.empty()) {
+        widen_kept(graph->block(), *pattern_, kept_);
       }
       inline_calls(graph->block(), modules);
     }
-    if (how && how->lines.empty()) {
+    if (how && how->kept.empty()) {
       if (how->scopes) {
         switch_off_scopes(*graph);
       }
@@ -177,18 +177,18 @@ class Flattener {
  private:
   using Key = std::pair<GraphFunction*, std::vector<const c10::ivalue::Object*>>;
 
-  // Lines that stay in float32 do so in what is called from here, and nowhere else.
-  void inline_with_lines(Graph& graph, Modules& modules, const Ignoring& how) {
+  // Lines and operators that stay in float32 do so in what is called from here, and nowhere else.
+  void inline_with_kept(Graph& graph, Modules& modules, const Ignoring& how) {
     std::map<Key, std::shared_ptr<Graph>> done;
     done.swap(done_);
-    auto lines = how.lines;
-    lines.swap(lines_);
+    KeptParts kept = how.kept;
+    std::swap(kept, kept_);
     auto pattern = how.pattern;
     pattern.swap(pattern_);
-    widen_lines(graph.block(), *pattern_, lines_);
+    widen_kept(graph.block(), *pattern_, kept_);
     inline_calls(graph.block(), modules);
     done.swap(done_);
-    lines.swap(lines_);
+    std::swap(kept, kept_);
     pattern.swap(pattern_);
   }
 
@@ -252,7 +252,7 @@ class Flattener {
 
   bool is_final_;
   Assigned assigned_;
-  std::vector<Lines> lines_;  // that stay in float32, and wrap's pattern for them
+  KeptParts kept_;  // what stays in float32, and wrap's pattern for it
   std::shared_ptr<Graph> pattern_;
   std::map<Key, std::shared_ptr<Graph>> done_;
   std::set<Key> open_;

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/graphs.h"
+#include "core/types.h"
 #include "passes/source/cast_tensors.h"
 #include "passes/source/wrap.h"
 
@@ -71,6 +72,13 @@ bool is_of_lines(const Node* node, const std::vector<Lines>& lines) {
          is_in(node, lines);
 }
 
+// As jit_amp does it in eager: runtime/kept_operators.cpp.
+bool is_of_operators(const Node* node, const std::vector<std::string>& names) {
+  const c10::FunctionSchema* schema = node->maybeSchema();
+  return schema && std::find(names.begin(), names.end(), schema->name()) != names.end() &&
+         gives_tensors(node) && gives_new_tensors(*schema);
+}
+
 }  // namespace
 
 void widen_inputs(Graph& graph) {
@@ -102,13 +110,13 @@ void widen_results(Graph& graph) {
   }
 }
 
-void widen_lines(Block* block, Graph& pattern, const std::vector<Lines>& lines) {
+void widen_kept(Block* block, Graph& pattern, const KeptParts& kept) {
   std::vector<Node*> nodes(block->nodes().begin(), block->nodes().end());
   for (Node* node : nodes) {
     for (Block* inner : node->blocks()) {
-      widen_lines(inner, pattern, lines);
+      widen_kept(inner, pattern, kept);
     }
-    if (!is_of_lines(node, lines)) {
+    if (!is_of_lines(node, kept.lines) && !is_of_operators(node, kept.operators)) {
       continue;
     }
     const WithInsertPoint here(node);

@@ -10,8 +10,6 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
-#include <vector>
-
 #include "core/ignored.h"
 
 namespace jit_amp {
@@ -23,10 +21,10 @@ void widen_inputs(torch::jit::Graph& graph);
 // whose type is known only when it runs.
 void widen_results(torch::jit::Graph& graph);
 
-// Puts a disabled scope around each operator and call in the block that the lines have, and casts
-// what it is given. What writes to a tensor stays as it is, and so do the views that it writes to.
+// Puts a disabled scope around each operator and call in the block that the lines have, and around
+// each operator of the names, and casts what it is given. What writes to a tensor stays as it is,
+// and so do the views that it writes to; of operators that are kept by their names, all views.
 // `pattern` is wrap's.
-void widen_lines(torch::jit::Block* block, torch::jit::Graph& pattern,
-                 const std::vector<Lines>& lines);
+void widen_kept(torch::jit::Block* block, torch::jit::Graph& pattern, const KeptParts& kept);
 
 }  // namespace jit_amp

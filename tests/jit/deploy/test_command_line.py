@@ -388,3 +388,27 @@ def test_as_a_program(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "bfloat16" in done.stdout
+
+
+def test_ctrl_c_is_a_line_that_says_what_was_kept(
+    capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupted(*_: Any, resume: Path | None = None, **__: Any) -> None:
+        if resume:
+            resume.write_text("{}")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(jit_amp, "tune", interrupted)
+    monkeypatch.setattr(jit_amp, "freeze", interrupted)
+    given = ("--input", "float32[2,8]")
+    tuned = ("tune", "models:factory", *given, "--dtype", "float16")
+    status, out, err = run(capsys, *tuned)
+    assert (status, out, err) == (130, "", "jit-amp: interrupted; nothing was written\n")
+    measured = str(tmp_path / "measured.json")
+    status, _, err = run(capsys, *tuned, "--resume", measured, "-o", str(tmp_path / "p.json"))
+    assert f"what was measured is in {measured}: the same command goes on with it; " in err
+    assert "p.json is not there" in err
+    assert err.count("\n") == 1
+    (tmp_path / "old.pt").write_text("old")
+    _, _, err = run(capsys, "freeze", "models:Scoped", *given, "-o", str(tmp_path / "old.pt"))
+    assert "old.pt is as it was" in err
