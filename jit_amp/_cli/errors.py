@@ -39,7 +39,7 @@ def run_errors(given: argparse.Namespace) -> int:
 
 
 def codes() -> list[int]:
-    """All codes there are."""
+    """Returns all codes."""
     return [row[0] for row in _rows()]
 
 
@@ -59,7 +59,7 @@ def number_of(text: str) -> int:
 
 
 def told(number: int) -> dict[str, str]:
-    """What a code means, in parts."""
+    """Returns what a code means, in parts."""
     row = next(each for each in _rows() if each[0] == number)
     _, what, instead, cause, example = row
     first = what.split("\n", 1)[0].replace("{}", "…")
@@ -74,7 +74,7 @@ def told(number: int) -> dict[str, str]:
 
 
 def text_of(number: int) -> str:
-    """The same as text."""
+    """Returns what a code means, as text."""
     parts = told(number)
     paragraphs = [f"{parts['code']}: {parts['what']}", parts["cause"]]
     shown = [textwrap.fill(each, 88) for each in paragraphs]
@@ -86,7 +86,7 @@ def text_of(number: int) -> str:
 
 
 def listed() -> str:
-    """All codes, a line each."""
+    """Returns all codes, a line each."""
     lines = (f"JA{number}  {told(number)['what']}" for number in codes())
     return "\n".join(line if len(line) <= 100 else line[:99] + "…" for line in lines)
 
@@ -95,7 +95,7 @@ def listed() -> str:
 
 
 def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, list[str]]]:
-    """Each command, and its options."""
+    """Returns each command with its options."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for name, command in action.choices.items():

@@ -23,7 +23,7 @@ _TENSORS = (Tensor, "Tensor", "torch.Tensor")
 
 
 def inputs_of(texts: Sequence[str], device: str, seed: int = 0) -> tuple[Any, ...]:
-    """The arguments that ``--input`` stands for."""
+    """Returns the arguments that ``--input`` stands for."""
     generator = torch.Generator().manual_seed(seed)
 
     def made(value: Any) -> Any:
@@ -106,7 +106,7 @@ def _random(text: str, name: str, sizes: str, generator: torch.Generator, device
 
 
 def check_call(name: str, model: Any, method: str, inputs: Sequence[Any]) -> None:
-    """Whether the model takes so many arguments."""
+    """Raises ``Mistaken`` if the model does not take so many arguments."""
     called = getattr(model, method, None) if isinstance(model, nn.Module) else model
     if not callable(called):
         raise Mistaken(f"--method: {name} has no method {method!r}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class Mistaken(Exception):
-    """Something that the user wrote in the command."""
+    """A mistake in the command that the user wrote."""
 
 
 def is_file(text: str) -> bool:

@@ -24,7 +24,7 @@ from jit_amp._cli.mistakes import Mistaken, is_file, said
 
 
 def model_of(name: str) -> Any:
-    """The model of a name on the command line."""
+    """Returns the model that a name on the command line stands for."""
     if is_file(name) and not name.endswith(".py"):
         try:
             loaded = torch.jit.load(name)  # type: ignore[no-untyped-call]
@@ -57,7 +57,7 @@ def model_of(name: str) -> Any:
 
 
 def _of_python_file(name: str, path: Path, attribute: str) -> str:
-    """What to write for a Python file."""
+    """Returns what to write for a Python file."""
     if not path.is_file():
         return f"{name!r}: there is no file {str(path)!r}"
     if not attribute:
@@ -99,7 +99,7 @@ def named(module: str, attribute: str) -> Any:
 
 
 def data_of(name: str) -> Any:
-    """The batches of ``--data``."""
+    """Returns the batches of ``--data``."""
     module, colon, attribute = name.partition(":")
     if not colon or not module or not attribute:
         raise Mistaken(f"--data {name!r} is no package.module:name, and no file.py:name")

@@ -89,6 +89,6 @@ def print_out(given: argparse.Namespace, text: object) -> None:
 
 
 def about_file(path: Path, size: int, operators: Sequence[str]) -> str:
-    """A line about a file."""
+    """Returns a line about a file."""
     in_words = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.0f} kB"
     return f"{path}: {in_words}, {len(operators)} kind{'s' * (len(operators) != 1)} of operators"

@@ -100,7 +100,7 @@ class Places:
         self._renumber()
 
     def end(self) -> None:
-        """Lets go of the frames."""
+        """Releases the frames."""
         self._frames, self.base = {}, None
 
     def _renumber(self) -> None:

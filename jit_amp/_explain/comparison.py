@@ -124,7 +124,7 @@ def _size(change: Change) -> tuple[float, ...]:
 
 
 def _text(compared: Comparison) -> str:
-    """Two reports, as text."""
+    """Returns the comparison of two reports as text."""
     width = max(shutil.get_terminal_size().columns, 60)
     lines = [f"before  {verdict(compared.before)}", f"after   {verdict(compared.after)}", ""]
     lines.append(f"{'':28} {'before':>12} {'after':>12}")

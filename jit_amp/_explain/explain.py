@@ -125,7 +125,7 @@ def _of_compiled(
     gradients: bool,
     timing: bool,
 ) -> Report:
-    """What TorchScript has compiled, by its graph."""
+    """Explains what TorchScript has compiled, by its graph."""
     is_module = isinstance(scripted, ScriptModule)
     if is_module:
         arguments.choice("method", method, sorted(scripted._c._method_names()))
@@ -186,7 +186,7 @@ def _of_python(
     gradients: bool,
     timing: bool,
 ) -> Report:
-    """What Python runs, by what it does."""
+    """Explains what Python runs, by watching its operators."""
     called = example_arguments.called(obj, method)
     with process_state.random_state():
         given = example_arguments.given(called, example_inputs, isinstance(obj, torch.nn.Module))

@@ -38,7 +38,7 @@ class File:
 
 
 def render(report: Records) -> str:
-    """One page of HTML that needs nothing else."""
+    """Returns the report as one page of HTML that needs nothing else."""
     rows = report.rows
     total = sum(row.seconds for row in rows)
     files = list(_files(report))
@@ -70,7 +70,7 @@ def render(report: Records) -> str:
 
 
 def notebook(report: Records) -> str:
-    """A summary, and the page to be unfolded."""
+    """Returns a summary with the page to be unfolded, for a notebook."""
     totals = text.lines_of(report.rows)
     kept = sorted(totals, key=lambda each: each.matters, reverse=True)[: text.MOST]
     page = render(report)
@@ -118,7 +118,7 @@ def _gradients(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _by_dtype(weights: Iterable[Weight]) -> list[tuple[str, int, int]]:
-    """Dtype, how many, bytes: the heaviest first."""
+    """Returns dtype, number and bytes of the tensors, the heaviest first."""
     found: dict[str, tuple[int, int]] = {}
     for each in weights:
         count, size = found.get(each.dtype, (0, 0))
@@ -135,7 +135,7 @@ def _json(value: Any) -> Markup:
 
 
 def _compact(row: Row, total: float) -> dict[str, Any]:
-    """What the page shows of an operator."""
+    """Returns what the page shows of an operator."""
     n, g = row.numerics, row.gradient
     return {
         "op": row.operator.removeprefix("aten::"),

@@ -77,7 +77,7 @@ def _shown_children(module: _Module, path: str, total: float) -> list[dict[str, 
 
 
 def _together(trees: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Equal trees as one."""
+    """Returns the trees with equal ones as one."""
     made = []
     for nodes in zip(*trees, strict=True):
         first = nodes[0]

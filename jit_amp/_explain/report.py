@@ -73,7 +73,7 @@ class Report(Records):
 
     @staticmethod
     def from_json(text: str) -> Report:
-        """The report of what ``to_json`` gave.
+        """Returns the report that ``to_json`` was called on.
 
         Raises:
             ValueError: the text is no such JSON; which value is of another type.
@@ -96,7 +96,7 @@ class Report(Records):
         whole_files.write_text(path, _pages().render(self))
 
     def to_text(self, *, width: int | None = None, all: bool = False) -> str:
-        """The report as a table.
+        """Returns the report as a table.
 
         Args:
             width: of the table, in characters; the terminal's if you do not give it.

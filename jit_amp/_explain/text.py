@@ -80,7 +80,7 @@ class LineTotal:
 
     @property
     def matters(self) -> tuple[float, ...]:
-        """The larger, the more."""
+        """The sort key of lines: the largest is shown first."""
         flops = sum(row.flops for row in self.rows)
         moved = sum(row.cast_bytes for row in self.rows)
         return bool(self.overflows), self.seconds, flops, moved, self.error

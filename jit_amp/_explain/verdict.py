@@ -232,7 +232,7 @@ def _is_on(row: Row) -> bool:
 
 
 def _first(rows: Sequence[Row], has: Callable[[Row], Any]) -> list[Row]:
-    """The rows that have something, where one has."""
+    """Returns the rows for which a property holds, or all if it holds for none."""
     return [row for row in rows if has(row)]
 
 

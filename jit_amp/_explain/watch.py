@@ -116,7 +116,7 @@ def run(
 def _arguments(
     copier: Copier, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments that a program may write to."""
+    """Returns arguments that the program may write to."""
     given = tuple(copier.of_or_itself(each, f"argument {i}") for i, each in enumerate(args))
     named = {name: copier.of_or_itself(each, f"`{name}`") for name, each in kwargs.items()}
     return given, named

@@ -137,7 +137,7 @@ def _tuple_like(value: tuple[Any, ...], made: list[Any]) -> Any:
 
 @contextlib.contextmanager
 def off(device_type: str) -> Iterator[None]:
-    """No autocast, whatever scopes are entered."""
+    """Switches autocast off, whatever scopes are entered inside."""
     with contextlib.ExitStack() as stack:
         for device in dict.fromkeys((device_type, "cpu", "cuda")):
             stack.enter_context(torch.autocast(device, enabled=False))
@@ -218,7 +218,7 @@ class _Widening(TorchFunctionMode):
         self._wanted: dict[str, frozenset[str]] = {}  # lines or functions, by path
 
     def is_on(self) -> bool:
-        """Whether this thread is in it."""
+        """Returns whether this thread is inside ``off``."""
         return self in _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -308,7 +308,7 @@ def path_of(shown: str) -> str:
 
 
 def lines_of(unit: str, kind: str) -> tuple[str, int, int]:
-    """File, first and last line of a unit.
+    """Returns file, first and last line of a unit.
 
     Raises:
         ValueError: there is no such function.
@@ -324,7 +324,7 @@ def lines_of(unit: str, kind: str) -> tuple[str, int, int]:
 
 
 def first_line(node: ast.FunctionDef) -> int:
-    """That of the first decorator, if there is one."""
+    """Returns the first line of a function, that of its first decorator if it has one."""
     return min([node.lineno, *(each.lineno for each in node.decorator_list)])
 
 

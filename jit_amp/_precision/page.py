@@ -15,7 +15,7 @@ MOST = 200  # bars
 
 
 def render(precision: Found) -> str:
-    """One page of HTML that needs nothing else."""
+    """Returns the precision as one page of HTML that needs nothing else."""
     return html.filled(
         "precision.html.j2",
         p=precision,

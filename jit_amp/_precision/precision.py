@@ -166,7 +166,7 @@ class Precision(Found):
 
     @classmethod
     def from_json(cls, text: str) -> Precision:
-        """What ``to_json`` wrote.
+        """Returns the precision that ``to_json`` wrote.
 
         Raises:
             ValueError: ``text`` is something else; which value is of another type.

@@ -45,13 +45,13 @@ def _statement_of(path: str, line: int) -> ast.stmt | None:
 
 
 def forget() -> None:
-    """Files may change from run to run."""
+    """Forgets the files that were read: they may change from run to run."""
     _tree.cache_clear()
     _statement_of.cache_clear()
 
 
 def statement_at(tree: ast.AST, line: int) -> ast.stmt | None:
-    """The innermost statement of the line."""
+    """Returns the innermost statement of a line."""
     found = [
         node
         for node in ast.walk(tree)

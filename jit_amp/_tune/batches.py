@@ -50,7 +50,7 @@ def _batch(model: nn.Module, given: Any) -> Batch:
 
 
 def arguments_of(metric: Callable[..., Any]) -> int:
-    """How many arguments a metric takes: 1 or 2."""
+    """Returns how many arguments a metric takes: 1 or 2."""
     arguments.instance("metric", metric, Callable, "a function")  # type: ignore[arg-type]
     try:
         parameters = inspect.signature(metric).parameters.values()

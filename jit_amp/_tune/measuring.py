@@ -76,7 +76,7 @@ class Run:
         self.file = MeasuredFile(resume) if resume is not None else None
 
     def _fingerprint(self) -> dict[str, Any]:
-        """What the measurements are of."""
+        """Returns what the measurements depend on."""
         state = self.model.state_dict()
         inputs = [each for batch in self.batches for _, each in leaves([batch.args, batch.kwargs])]
         return {

@@ -31,7 +31,7 @@ def relative_error(outputs: Any, reference: Any) -> float:
 
 
 def tensors_of(outputs: Any) -> list[tuple[str, Any]]:
-    """What is in outputs, as what can be compared."""
+    """Returns the tensors in outputs, as ones that can be compared."""
     found = [(path, _compared(path, each)) for path, each in leaves(outputs, "outputs")]
     if not any(isinstance(each, (Tensor, int, float, complex)) for _, each in found):
         raise ValueError(

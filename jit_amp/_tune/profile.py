@@ -61,7 +61,7 @@ class Part:
 
 
 class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A mode for one run of the model.
+    """A dispatch mode that profiles one run of the model.
 
     ``works`` are those of the operators of all parts, by number; ``reads``, what is read on a line.
     """

@@ -73,7 +73,7 @@ def sizes_of(outputs: Any) -> list[float]:
 
 
 def _is_same(before: Any, now: Any) -> bool:
-    """Of code, that of the functions that ran both times; of numbers, nearly."""
+    """Returns whether both runs executed the same functions, and gave nearly the same numbers."""
     if isinstance(before, dict) and isinstance(now, dict):
         return all(before[key] == now[key] for key in before.keys() & now.keys())
     if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
