@@ -2,7 +2,8 @@
 
 A file gets its name when it is complete, and until then what stood there stays: whatever ends the
 process leaves the older file or the new one. Linux has files without a name, of which nothing is
-left behind. Elsewhere it is ``.NAME.….part`` meanwhile, and kill -9 leaves that.
+left behind, but for the instant between two names. Elsewhere it is ``.NAME.….part`` meanwhile, and
+kill -9 leaves that.
 """
 
 from __future__ import annotations

@@ -296,6 +296,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         is_told = isinstance(error, (Mistaken, RuntimeError)) and str(error)
         text = str(error) if is_told else f"{type(error).__name__}: {error}"
+        if isinstance(error, MemoryError):
+            text = "there is not enough memory"
         if isinstance(error, OSError) and error.filename:
             text = f"{error.filename}: {error.strerror}"
         if " " not in text:  # a mere number or name

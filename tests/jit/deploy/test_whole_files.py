@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -156,3 +158,51 @@ def test_tune_goes_on_where_what_it_measured_cannot_be_kept(
         file.add(("second",), 0.25)
         file.add(("third",), 0.125)
     assert len(told) == 1 and file.known(("third",)) == 0.125 and path.read_text() == before
+
+
+MODEL = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.linear(x)
+"""
+
+
+def in_a_shell(folder: Path, arguments: str) -> subprocess.CompletedProcess[str]:
+    (folder / "net.py").write_text(MODEL)
+    return subprocess.run(
+        ["sh", "-c", f"{sys.executable} -W ignore -m jit_amp {arguments}"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(jit_amp.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="Linux has it")
+def test_a_full_standard_output_is_told(tmp_path: Path) -> None:
+    done = in_a_shell(tmp_path, "explain net.py:Net --input 'float32[2,4]' >/dev/full")
+    assert done.returncode == 1 and "standard output: it could not be written" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell's redirections")
+def test_closed_streams(tmp_path: Path) -> None:
+    """The file would be standard output, and what PyTorch tells there would be in it."""
+    done = in_a_shell(tmp_path, "freeze net.py:Net --input 'float32[2,4]' -o net.pt >&- 2>&- <&-")
+    assert done.returncode == 0
+    assert torch.jit.load(tmp_path / "net.pt")(torch.rand(2, 4)).dtype is torch.bfloat16
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell's redirections")
+def test_standard_output_is_written_to(tmp_path: Path) -> None:
+    done = in_a_shell(
+        tmp_path, "explain net.py:Net --html /dev/stdout --input 'float32[2,4]' | cat"
+    )
+    assert done.returncode == 0 and "<html" in done.stdout
