@@ -189,6 +189,9 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("first", help=MODEL_HELP)
     made.add_argument("second", nargs="+", help="the same")
     takes_inputs(made)
+    made.add_argument(
+        "--precision", type=_file, help="the file that jit-amp tune has written, for the first"
+    )
     made.add_argument("--plain", action="store_true", help="not what is saved and loaded of it")
     made.add_argument(
         "--steps", type=_steps, default=8.0, help="how many steps of the dtype apart is the same"

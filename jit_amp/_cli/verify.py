@@ -18,15 +18,17 @@ import jit_amp
 from jit_amp import _C
 from jit_amp._base.json_records import as_json
 from jit_amp._base.printable import printable
-from jit_amp._base.trees import leaves
 from jit_amp._cli import formats
+from jit_amp._cli.calls import Call, State, calls_of, state_of, written
 from jit_amp._cli.inputs import check_call, inputs_of
-from jit_amp._cli.mistakes import Mistaken, is_file, said
+from jit_amp._cli.mistakes import Mistaken, is_file, mistaken_if_refused, said
 from jit_amp._cli.models import model_of
 from jit_amp._cli.running import DTYPES, on_device, print_out, step
 from jit_amp._explain.graph import place_of
 from jit_amp._explain.records import Place
-from jit_amp._runs.copies import fresh
+from jit_amp._precision.precision import loaded
+
+CALLS = 3  # of each form
 
 
 def _compared(path: str, a: Any, b: Any, steps: float) -> dict[str, Any]:
@@ -99,6 +101,8 @@ def _forms(model: Any, name: str, plain: bool) -> Iterator[tuple[str, Any]]:
 
 
 def run_verify(given: argparse.Namespace) -> int:
+    if given.precision and given.autocast:
+        raise Mistaken("--autocast and --precision: the precision has the scope")
     with step("loading"):
         first, *others = (_callable_of(n, given.device) for n in (given.first, *given.second))
         inputs = inputs_of(given.input, given.device)
@@ -109,33 +113,23 @@ def run_verify(given: argparse.Namespace) -> int:
             first = jit_amp.script(first)  # its scopes as eager means them
     rows: list[dict[str, Any]] = []
     with torch.no_grad():
+        with mistaken_if_refused():
+            run = loaded(given.precision).apply(first) if given.precision else first
         scope: Any = contextlib.nullcontext()
         if given.autocast:
             scope = torch.autocast(given.device, dtype=DTYPES[given.autocast])
-        with step(given.first), scope:
-            written = fresh(inputs)
-            expected = list(leaves(first(*written), "output"))
-        named = zip(given.second, others, strict=True)
-        for form, called in (each for n, m in named for each in _forms(m, n, given.plain)):
-            for call in range(3):
-                arguments = fresh(inputs)
-                with step(f"{form}, call {call + 1}"):
-                    actual = list(leaves(called(*arguments), "output"))
-                rows += [
-                    {**row, "form": form, "call": call + 1}
-                    for row in _changed_arguments(inputs, written, arguments, given.steps)
-                ]
-                if isinstance(called, _Foreign) and called.is_flat and len(actual) == len(expected):
-                    actual = [(path, b) for (path, _), (_, b) in zip(expected, actual, strict=True)]
-                if [path for path, _ in actual] != [path for path, _ in expected]:
-                    why = f"{[p for p, _ in expected]} and {[p for p, _ in actual]}"
-                    rows.append({"output": "output", "agrees": False, "off": 0.0, "why": why})
-                    rows[-1] |= {"form": form, "call": call + 1}
-                    continue
-                for (path, a), (_, b) in zip(expected, actual, strict=True):
-                    rows.append(
-                        {**_compared(path, a, b, given.steps), "form": form, "call": call + 1}
-                    )
+        named = list(zip(given.second, others, strict=True))
+        # All before the first call, which may write to buffers.
+        forms = [each for name, model in named for each in _forms(model, name, given.plain)]
+        before = state_of(first, inputs)
+        with scope:
+            expected = calls_of(run, first, inputs, _steps_of(given.first))
+        for form, called in forms:
+            actual = calls_of(called, called, inputs, _steps_of(form))
+            for number, (a, b) in enumerate(zip(expected, actual, strict=True), 1):
+                found = _compared_calls(before, a, b, called, given.steps)
+                rows += [{**row, "form": form, "call": number} for row in found]
+            _say_what_is_not_seen(form, before, expected, actual)
     ordered = sorted(rows, key=lambda row: (row["agrees"], -row["off"]))
     worst = ordered[0] if rows else None
     lines = {path: at for m in (first, *others) for path, at in _lines_of_outputs(m).items()}
@@ -157,15 +151,40 @@ def run_verify(given: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
-def _changed_arguments(
-    inputs: Any, expected: Any, actual: Any, steps: float
+def _steps_of(name: str) -> list[contextlib.AbstractContextManager[None]]:
+    return [step(f"{name}, call {call + 1}") for call in range(CALLS)]
+
+
+def _compared_calls(
+    before: State, expected: Call, actual: Call, called: Any, steps: float
 ) -> Iterator[dict[str, Any]]:
-    """The arguments that one of two calls has written to, compared as outputs are."""
-    before, first, second = (dict(leaves(each, "argument")) for each in (inputs, expected, actual))
-    for path in before | first | second:
-        a, b = first.get(path), second.get(path)
-        if not all(_compared(path, before.get(path), each, 0)["agrees"] for each in (a, b)):
-            yield _compared(f"{path} after the call", a, b, steps)
+    """Each output of two calls, and each argument and buffer that one of them has written to."""
+    for path, a, b in written(before, expected.after, actual.after, _is_same):
+        yield _compared(f"{path} after the call", a, b, steps)
+    outputs = actual.outputs
+    is_flat = isinstance(called, _Foreign) and called.is_flat
+    if is_flat and len(outputs) == len(expected.outputs):
+        outputs = [(path, b) for (path, _), (_, b) in zip(expected.outputs, outputs, strict=True)]
+    if [path for path, _ in outputs] != [path for path, _ in expected.outputs]:
+        why = f"{[p for p, _ in expected.outputs]} and {[p for p, _ in outputs]}"
+        yield {"output": "output", "agrees": False, "off": 0.0, "why": why}
+        return
+    for (path, a), (_, b) in zip(expected.outputs, outputs, strict=True):
+        yield _compared(path, a, b, steps)
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    return bool(_compared("", a, b, 0)["agrees"])
+
+
+def _say_what_is_not_seen(
+    form: str, before: State, expected: list[Call], actual: list[Call]
+) -> None:
+    last = expected[-1].after
+    if actual[-1].after.buffers is None and last.buffers:
+        names = [each for each, *_ in written(before, last, last, _is_same) if "buffer" in each]
+        if names:
+            print(f"{form}: {names[0]} is written to, and cannot be seen there", file=sys.stderr)
 
 
 def _table_of_forms(rows: list[dict[str, Any]]) -> str:

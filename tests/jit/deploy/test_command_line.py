@@ -101,6 +101,33 @@ def annotated() -> nn.Module:
     return Plain()
 
 
+class Counting(Plain):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.linear(x)
+        self.count += 1
+        return y * self.count
+
+
+class CountingOtherwise(Counting):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.linear(x)
+        count = self.count + 1
+        self.count += 2
+        return y * count
+
+
+class Hot(Plain):
+    def forward(self, x: Tensor):
+        y = self.linear(x) * 1e5
+        return y / 1e5
+
+
 class Largest(nn.Module):
     def forward(self, x: Tensor):
         return x.argmax(-1), x > 0, torch.cat([x, x * float("inf")])
@@ -412,3 +439,35 @@ def test_ctrl_c_is_a_line_that_says_what_was_kept(
     (tmp_path / "old.pt").write_text("old")
     _, _, err = run(capsys, "freeze", "models:Scoped", *given, "-o", str(tmp_path / "old.pt"))
     assert "old.pt is as it was" in err
+
+
+def test_verify_compares_what_is_written_to_buffers(capsys: Any) -> None:
+    given = ("--input", "float32[2,8]")
+    assert run(capsys, "freeze", "models:Counting", *given, "-o", "count.pt")[0] == 0
+    assert run(capsys, "verify", "models:Counting", "count.pt", *given)[0] == 0
+    status, out, _ = run(capsys, "verify", "models:Counting", "models:CountingOtherwise", *given)
+    assert status == 1 and "buffer count after the call" in out
+    _, out, _ = run(
+        capsys, "verify", "models:Counting", "models:CountingOtherwise", *given, "--json"
+    )
+    wrong = [row for row in json.loads(out)["rows"] if not row["agrees"]]
+    assert {row["output"] for row in wrong if row["call"] == 1} == {"buffer count after the call"}
+
+
+@pytest.mark.parametrize("units", ["module", "operator"])
+def test_verify_with_a_precision(capsys: Any, units: str) -> None:
+    given = ("--input", "float32[2,8]")
+    tuned = ("--dtype", "float16", "--units", units, "-o", "p.json")
+    assert run(capsys, "tune", "models:Hot", *given, *tuned)[0] == 0
+    precise = ("--precision", "p.json")
+    assert run(capsys, "freeze", "models:Hot", *given, *precise, "-o", "hot.pt")[0] == 0
+    assert run(capsys, "verify", "models:Hot", "hot.pt", *given, *precise)[0] == 0
+    # In modules all of it stays in float32, as the model has it without a scope.
+    assert run(capsys, "verify", "models:Hot", "hot.pt", *given)[0] == (units == "operator")
+    for wrong in (
+        ("models:Hot", "hot.pt", *precise, "--autocast", "fp16"),  # it has the scope
+        ("hot.pt", "models:Hot", *precise),
+        ("models:Hot", "hot.pt", "--precision", "models.py"),
+    ):
+        status, _, err = run(capsys, "verify", *wrong, *given)
+        assert status == 2 and err.startswith("jit-amp: ") and err.count("\n") == 1
