@@ -13,6 +13,7 @@
 #include "core/dialect.h"
 #include "core/error.h"
 #include "core/graphs.h"
+#include "core/ignored.h"
 #include "passes/freeze/check_python.h"
 #include "passes/freeze/declare_interfaces.h"
 #include "passes/freeze/join_weights.h"
@@ -66,8 +67,10 @@ std::vector<FlatMethod> flat_methods(const ModuleContext& c) {
   return flat;
 }
 
+// What ignores autocast is known by its module, which is another one here.
 bool run_own_containers(ModuleContext& c) {
   c.module = with_own_containers(c.module);
+  copy_ignored(c.given, c.module);
   return true;
 }
 

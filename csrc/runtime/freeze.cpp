@@ -4,7 +4,6 @@
 #include "analysis/modules.h"
 #include "core/ambient.h"
 #include "core/error.h"
-#include "core/ignored.h"
 #include "passes/server/pack_weights.h"
 #include "pipelines/freeze.h"
 #include "runtime/attach.h"
@@ -18,7 +17,6 @@ using namespace torch::jit;
 ModuleContext decided(const Module& module, const std::vector<std::string>& preserved_attrs,
                       const std::vector<Stack>& examples, const FreezeOptions& options) {
   const Module copy = own_copy(module);
-  copy_ignored(module, copy);
   ModuleContext context{copy, module, preserved_attrs, kept_methods(copy, preserved_attrs)};
   context.examples = examples;
   context.target = options.target;
