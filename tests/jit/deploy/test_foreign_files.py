@@ -177,9 +177,7 @@ DAMAGES = {
     "no text": lambda data: data.replace(b"autocast", b"\xff\xfe\xff\xfeaut"[:8]),
     "a memo that takes all memory": lambda data: data.replace(b"q\x01", b"r\xff\xff\xff\x7f"),
     "tuples that take all of the stack": lambda data: b"\x80\x02)" + b"\x85" * 10**6 + b".",
-    "an empty piece of a text": lambda data: data.replace(
-        b"(K\x01K\x02", b"(K\x00K\x02"
-    ),
+    "an empty piece of a text": lambda data: data.replace(b"(K\x01K\x02", b"(K\x00K\x02"),
     "cut off": lambda data: data[: len(data) // 2],
     "nothing": lambda data: b"",
     "another object": lambda data: pickle.dumps(("FORMAT_WITH_STRING_TABLE",), 2),
