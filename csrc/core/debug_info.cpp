@@ -190,7 +190,7 @@ bool is_text(const IValue& value) { return value.isString() && is_utf8(value.toS
 
 // The length of the text that a range is in; none where it is no source.
 // torch/csrc/jit/serialization/source_range_serialization.cpp has the form.
-std::optional<size_t> length_of(const IValue& source, const std::vector<IValue>& texts) {
+std::optional<size_t> text_length(const IValue& source, const std::vector<IValue>& texts) {
   constexpr int64_t kMostLines = std::numeric_limits<int32_t>::max();
   const auto parts = elements_of(source, 3);
   if (parts.size() != 3 || !parts[2].isInt() || parts[2].toInt() < 0 ||
@@ -226,7 +226,7 @@ bool is_record(const IValue& record, const std::vector<IValue>& texts) {
   if (range.size() != 3 || !parts[0].isInt() || !range[1].isInt() || !range[2].isInt()) {
     return false;
   }
-  const auto length = length_of(range[0], texts);
+  const auto length = text_length(range[0], texts);
   return length && 0 <= range[1].toInt() && range[1].toInt() <= range[2].toInt() &&
          range[2].toInt() <= static_cast<int64_t>(*length);
 }
