@@ -113,10 +113,18 @@ def needs_torchscript(function: str, value: Any) -> None:
         )
 
 
-def traceable(function: str, value: Any) -> None:
+def traceable(function: str, value: Any, *, takes_compiled: bool = False) -> None:
     """Raises TypeError for what can be neither scripted nor traced: what torch.compile or
-    Precision.apply returned, or an ExportedProgram."""
-    runnable(function, value)
+    Precision.apply returned, or an ExportedProgram. `takes_compiled`: but not for modules that
+    torch.compile returned."""
+    not_exported(function, value)
+    if what := getattr(
+        type(value), "IS_NO_MODEL", ""
+    ):  # of Precision, and what its `apply` returns
+        raise TypeError(
+            f"jit_amp.{function} does not take {what}: give the model itself; jit_amp.script, "
+            "jit_amp.trace and jit_amp.freeze take the precision beside it, as `precision=`"
+        )
     if not isinstance(value, nn.Module):
         if _is_compiled(value):
             raise TypeError(
@@ -128,6 +136,8 @@ def traceable(function: str, value: Any) -> None:
     for path, part in _python_modules(value):
         what = f"`{path}` of {type(value).__name__}" if path else ""
         if dynamo and isinstance(part, dynamo.OptimizedModule):
+            if takes_compiled:
+                continue
             original = f"{path}._orig_mod" if path else "_orig_mod"
             raise TypeError(
                 f"jit_amp.{function}: {what or type(part._orig_mod).__name__} is compiled by "
@@ -138,18 +148,6 @@ def traceable(function: str, value: Any) -> None:
                 f"jit_amp.{function}: the forward of {what or type(part).__name__} is compiled by "
                 "torch.compile already: give a module whose forward is not"
             )
-
-
-def runnable(function: str, value: Any) -> None:
-    """Raises TypeError for an ExportedProgram, and for what Precision.apply returned."""
-    not_exported(function, value)
-    if what := getattr(
-        type(value), "IS_NO_MODEL", ""
-    ):  # of Precision, and what its `apply` returns
-        raise TypeError(
-            f"jit_amp.{function} does not take {what}: give the model itself; jit_amp.script, "
-            "jit_amp.trace and jit_amp.freeze take the precision beside it, as `precision=`"
-        )
 
 
 def below_compiled(value: Any) -> Any:

@@ -80,8 +80,8 @@ def tune(
             ``freeze`` as ``precision``, or use its ``apply``.
 
     Raises:
-        TypeError: an argument of another type; a model that was scripted, or that
-            ``torch.export`` or ``Precision.apply`` returned.
+        TypeError: an argument of another type; a model that was scripted, or whose ``forward``
+            was compiled, or that ``torch.export`` or ``Precision.apply`` returned.
         ValueError: another name, dtype or device type; a tolerance that the model does not meet
             even when all of it is in float32, or that no set of units meets; a scope of the model's
             of another dtype; a ``metric(model)`` that does not call the model; outputs that the
@@ -92,7 +92,7 @@ def tune(
             elements), or in no unit of that kind, or no output has an element.
         RuntimeError: what the model raises in float32.
     """
-    arguments.runnable("tune", model)
+    arguments.traceable("tune", model, takes_compiled=True)
     arguments.module("jit_amp.tune", model)
     model = arguments.below_compiled(model)
     if isinstance(model, torch.jit.ScriptModule):

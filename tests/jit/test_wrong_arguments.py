@@ -267,13 +267,13 @@ OTHERS: dict[str, tuple[Callable[[], Any], str, set[str]]] = {
         compiled,
         "Scoped is compiled by torch.compile already: give the module as it is before that, "
         "`_orig_mod`",
-        {"explain"},
+        {"explain", "tune"},
     ),
     "a compiled part": (
         lambda: Holds(compiled()).eval(),
         "`part` of Holds is compiled by torch.compile already: give the module as it is before "
         "that, `part._orig_mod`",
-        {"explain"},
+        {"explain", "tune"},
     ),
     "a compiled function": (
         lambda: compiled_function,
