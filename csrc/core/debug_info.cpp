@@ -227,8 +227,9 @@ bool is_record(const IValue& record, const std::vector<IValue>& texts) {
     return false;
   }
   const auto length = text_length(range[0], texts);
+  // What nobody wrote is the first letter of an empty text (fakeRange in PyTorch's frontend).
   return length && 0 <= range[1].toInt() && range[1].toInt() <= range[2].toInt() &&
-         range[2].toInt() <= static_cast<int64_t>(*length);
+         range[2].toInt() <= std::max<int64_t>(static_cast<int64_t>(*length), 1);
 }
 
 bool is_sound(const IValue& all) {

@@ -10,7 +10,6 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar
 
-from jit_amp._base.arguments import shown
 from jit_amp._base.printable import printable, printable_lines
 
 _T = TypeVar("_T")
@@ -165,5 +164,7 @@ def _in(place: str, name: str) -> str:
 
 
 def _shown(value: Any) -> str:
+    from jit_amp._base.arguments import shown  # imports torch, which some commands do without
+
     text = printable(shown(value))
     return _NAMES.get(text, text)

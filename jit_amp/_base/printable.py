@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from jit_amp import _C
-
 
 def printable(text: str) -> str:
     """The text in one line, with characters escaped that move a cursor or turn a direction."""
@@ -16,6 +14,9 @@ def printable_lines(text: str) -> str:
 
 
 def _escaped(text: str, lines: bool) -> str:
-    if text.isascii() and text.isprintable():
+    plain = text.replace("\n", "").replace("\t", "") if lines else text
+    if plain.isascii() and plain.isprintable():
         return text
+    from jit_amp import _C  # imports torch, which some commands do without
+
     return str(_C.printable(text.encode("utf-8", "backslashreplace"), lines))  # surrogates too

@@ -23,7 +23,8 @@ def lines(path: str, *, anew: bool = False) -> list[str]:
         path: of the file, or the name of a notebook's cell.
         anew: where the file may have changed since it was read.
     """
-    is_known = path in linecache.cache  # read by Python, or no file at all
+    whole = os.path.abspath(path)
+    is_known = path in linecache.cache or whole in linecache.cache  # read by Python, or no file
     if not (is_known or _may_be_opened(path)):
         return []
     if anew:
@@ -66,4 +67,5 @@ def _may_be_opened(path: str) -> bool:
     if real.endswith(".py") and any(real.startswith(folder + os.sep) for folder in folders):
         return True
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    return any(isinstance(file, str) and file == path for file in files)
+    whole = os.path.abspath(path)
+    return any(isinstance(file, str) and os.path.abspath(file) == whole for file in files)

@@ -33,7 +33,7 @@ def run_explain(given: argparse.Namespace) -> int:
     if given.json:
         print_out(given, shown.to_json())
     else:
-        print(compared or shown.to_text(all=given.all), file=given.out)  # it may have colors
+        print_out(given, compared or shown.to_text(all=given.all), is_printable=True)
     told = over(shown, limits) if limits else []
     for each in told:
         print(f"jit-amp: {each}", file=sys.stderr)

@@ -78,9 +78,17 @@ def with_scope(model: Any, autocast: str | None, device: str) -> Any:
     return jit_amp.script(model, autocast=torch.autocast(device, dtype=DTYPES[autocast]))
 
 
-def print_out(given: argparse.Namespace, text: object) -> None:
+def print_out(given: argparse.Namespace, text: object, *, is_printable: bool = False) -> None:
+    """Prints a text to standard output.
+
+    Args:
+        is_printable: whether nothing of it has to be escaped, as of a report, which has colors.
+
+    Raises:
+        OSError: it cannot be written there.
+    """
     try:
-        print(printable_lines(str(text)), file=given.out, flush=True)
+        print(text if is_printable else printable_lines(str(text)), file=given.out, flush=True)
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -93,7 +93,7 @@ def explain(
         name=printable(report.name),
         inputs=tuple(map(printable, report.inputs)),
         warnings=tuple(map(printable_lines, report.warnings)),
-        not_compiled=printable(report.not_compiled),
+        not_compiled=printable_lines(report.not_compiled),
         hints=found,
         timing=timing and not report.error,
         numerics=numerics,

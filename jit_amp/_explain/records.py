@@ -310,12 +310,12 @@ class Records:
     weights: tuple[Weight, ...] = ()
     refusal: Lines = ""
     refused_at: Place | None = None
-    error: str = ""  # that the program raised: class and text
+    error: Lines = ""  # that the program raised: class and text
     stop: Stop | None = None
     timing: bool = False
     numerics: bool = False
     gradients: bool = False
-    not_compiled: str = ""
+    not_compiled: Lines = ""
     inputs: tuple[str, ...] = ()
     command: str = ""  # that wrote it, where jit-amp did
     seconds: Annotated[float, FINITE] = 0.0

@@ -20,10 +20,10 @@ import jit_amp
 
 from . import artefacts
 from .campaign import same_kind, write_reproducer
-from .hostile import environment
 from .oracle import check, kept_alive, load, without_scopes
 from .programs import Program, generate
 from .reduce import reduced
+from .workers import environment
 
 SEEDS = range(400)
 

@@ -31,6 +31,7 @@ import torch._inductor.cpp_builder  # these here, and not in each child
 import torch.export.pt2_archive._package
 
 from jit_amp._base import whole_files
+from jit_amp._cli import explain, export, freeze, tune  # noqa: F401
 from jit_amp._cli.main import main
 
 MODEL = """
@@ -114,6 +115,9 @@ def forked(run: Callable[[], int], kill: Callable[[int], None] | None = None) ->
                 os.close(read)
                 os.dup2(says, 1)
                 os.dup2(says, 2)
+                # pytest's are files, of a limited size too.
+                sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+                sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
                 torch.set_num_threads(1)
                 original = whole_files.Part.begin
 

@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from fuzz.hostile import environment
 from fuzz.programs import Program
 from fuzz.reduce import reduced as smaller_source
+from fuzz.workers import environment
 
 from . import plan
 from .check import NOT_COMPILED, NOT_MADE, Outcome, check

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from fuzz.hostile import environment
+from fuzz.workers import environment
 from stock import Stock
 from torch import nn
 

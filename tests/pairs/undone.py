@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fuzz.hostile import environment
+from fuzz.workers import environment
 
 from . import plan
 from .campaign import ROOT, Worker, to_line

@@ -244,7 +244,9 @@ def test_rows_of_a_trace_have_lines(save: bool) -> None:
         torch.jit.save(jit_amp.freeze(traced.eval(), example_inputs=(X,)), file)
         traced = torch.jit.load(io.BytesIO(file.getvalue()))
     report = jit_amp.explain(traced, (X,))
-    assert {row.line.text for row in report.rows} == {"return self.inner(x)"}
+    text = "" if save else "return self.inner(x)"  # the file has no text of a trace's lines
+    assert {row.line.text for row in report.rows} == {text}
+    assert all(row.line.line for row in report.rows)
     assert all(place.line for cast in report.casts for place in cast.users)
 
 
