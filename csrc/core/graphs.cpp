@@ -57,7 +57,7 @@ void collect_nodes(Block* block, std::vector<Node*>& nodes) {
 std::string text_of(const Graph& graph) {
   try {
     return graph.toString(/*print_source_locations=*/false);
-  } catch (const c10::Error&) {
+  } catch (const std::exception&) {  // c10::Error, or what damaged debug information does
     return "";
   }
 }
