@@ -23,12 +23,12 @@ using Names = std::shared_ptr<const std::unordered_set<std::string>>;
 constexpr auto kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 thread_local std::vector<Names> entered;
-thread_local const c10::OperatorHandle* running_now = nullptr;
+thread_local const c10::OperatorHandle* kept_call = nullptr;
 
 class RunningGuard {
  public:
-  explicit RunningGuard(const c10::OperatorHandle& op) : before_(std::exchange(running_now, &op)) {}
-  ~RunningGuard() { running_now = before_; }
+  explicit RunningGuard(const c10::OperatorHandle& op) : before_(std::exchange(kept_call, &op)) {}
+  ~RunningGuard() { kept_call = before_; }
   RunningGuard(const RunningGuard&) = delete;
   RunningGuard& operator=(const RunningGuard&) = delete;
 
@@ -72,7 +72,7 @@ bool stays(const c10::OperatorHandle& op) {
 
 void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   keys = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
-  if (running_now) {
+  if (kept_call) {
     op.redispatchBoxed(keys, stack);
     return;
   }
@@ -120,6 +120,6 @@ bool KeptOperators::is_entered() const {
   return std::find(entered.begin(), entered.end(), names_) != entered.end();
 }
 
-std::string running_operator() { return running_now ? running_now->schema().name() : ""; }
+std::string running_operator() { return kept_call ? kept_call->schema().name() : ""; }
 
 }  // namespace jit_amp
