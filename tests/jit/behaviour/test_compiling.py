@@ -359,8 +359,8 @@ def test_other_threads_keep_their_decorators() -> None:
     def run() -> None:
         while not stop.is_set():
             seen.add(eager(x).dtype)
-            # Plainly: it refuses what is decorated, or forgets it; and before Python 3.13 two threads
-            # cannot read source beside one another (jit_amp/_base/syntax_trees.py).
+            # Plainly: it refuses what is decorated, or forgets it; and before Python 3.13 two
+            # threads cannot read source beside one another (jit_amp/_base/syntax_trees.py).
             with contextlib.suppress(RuntimeError, SystemError):
                 torch.jit.script(eager)
 
