@@ -153,11 +153,8 @@ def _one_run(
         # The scopes that this thread enters.
         with _SCOPES_SEEN, replacing.values(vars(_this_thread), places=places):
             watch.start()
-            try:
-                result = function(*args, **kwargs)
-                if isinstance(result, (types.GeneratorType, map, filter, zip)):
-                    result = list(result)  # it runs only now
-            except Exception as error:
+            result, error = _called(function, args, kwargs)
+            if error is not None:
                 named = _named(function, args, kwargs)
                 return stops.text_of(error), _stop(error, watch, places, named)
             _refuse_asynchronous(result, function)
@@ -165,6 +162,23 @@ def _one_run(
                 watch.note_gradients(list(tensors_in(result)))
         failed = False
     return "", None
+
+
+def _called(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, Exception | None]:
+    """Returns what a program gives, or what it raises.
+
+    A function of its own: of an interrupt at the line of a ``try`` no ``with`` around it hears
+    (CPython 3.11 gives that instruction no handler).
+    """
+    try:
+        result = function(*args, **kwargs)
+        if isinstance(result, (types.GeneratorType, map, filter, zip)):
+            result = list(result)  # it runs only now
+    except Exception as error:
+        return None, error
+    return result, None
 
 
 def _stop(error: Exception, watch: Any, places: Places, named: dict[str, Any]) -> Stop:
