@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import types
@@ -116,9 +117,15 @@ def _made(kind: Any, value: Any, place: str, strict: bool) -> Any:
     return _record(kind, value, place, strict)
 
 
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """The types of the attributes of a class, of which a file may have thousands."""
+    return typing.get_type_hints(kind, include_extras=True)
+
+
 def _record(kind: Any, value: Any, place: str, strict: bool) -> Any:
     _checked(Mapping, value, place, "an object")
-    hints = typing.get_type_hints(kind, include_extras=True)
+    hints = _hints(kind)
     attributes = {each.name: each for each in dataclasses.fields(kind)}
     if strict and (unknown := sorted(set(value) - set(attributes))):
         raise ValueError(f"{_in(place, printable(unknown[0]))}: there is no such attribute")

@@ -66,6 +66,5 @@ def _may_be_opened(path: str) -> bool:
     folders = (os.path.realpath(folder) for folder in sys.path if isinstance(folder, str))
     if real.endswith(".py") and any(real.startswith(folder + os.sep) for folder in folders):
         return True
-    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    whole = os.path.abspath(path)
-    return any(isinstance(file, str) and os.path.abspath(file) == whole for file in files)
+    names = path, os.path.abspath(path)
+    return any(getattr(each, "__file__", None) in names for each in list(sys.modules.values()))

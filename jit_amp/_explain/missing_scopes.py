@@ -8,16 +8,23 @@ does, where it says nothing about `enabled`.
 from __future__ import annotations
 
 import ast
+import dis
+import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from jit_amp._base import source_files
 from jit_amp._explain.stops import path_of, statements_at, value_of
+
+_WITH = [
+    dis.opmap[name] for name in ("SETUP_WITH", "BEFORE_WITH", "LOAD_SPECIAL") if name in dis.opmap
+]
+"""What Python 3.10, 3.11 to 3.13, and 3.14 make of a `with`."""
 
 
 def around() -> dict[str, torch.dtype]:
@@ -27,7 +34,7 @@ def around() -> dict[str, torch.dtype]:
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if source_files.is_programs(file):
+        if _enters_contexts(frame.f_code) and source_files.is_programs(file):
             names = {**frame.f_globals, **frame.f_locals}
             for statement in reversed(statements_at(file, frame.f_lineno)):
                 for item in _items_around(statement, frame.f_lineno):
@@ -35,6 +42,11 @@ def around() -> dict[str, torch.dtype]:
                         return {"cuda": dtype}
         frame = frame.f_back
     return {}
+
+
+def _enters_contexts(code: types.CodeType) -> bool:
+    """Whether a function may have a `with`: to read the source of each takes long."""
+    return any(operation in code.co_code[::2] for operation in _WITH)
 
 
 def _items_around(statement: ast.stmt, line: int) -> list[ast.withitem]:
@@ -60,11 +72,13 @@ def of_decorators(function: Callable[..., Any]) -> tuple[str, int, torch.dtype |
     return code.co_filename, code.co_firstlineno, None
 
 
-def _decorators(code: types.CodeType) -> Iterator[ast.expr]:
+@functools.lru_cache(1024)
+def _decorators(code: types.CodeType) -> list[ast.expr]:
+    """The decorators of a function. They are asked for each time that it is called."""
     for statement in reversed(statements_at(code.co_filename, code.co_firstlineno)):
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield from statement.decorator_list
-            return
+            return statement.decorator_list
+    return []
 
 
 def _dtype_of(node: ast.expr, names: dict[str, Any]) -> torch.dtype | None:
