@@ -19,7 +19,7 @@ from jit_amp._base import arguments as arguments
 from jit_amp._base import process_state
 from jit_amp._base.printable import printable, printable_lines
 from jit_amp._explain import sources, stops, watch
-from jit_amp._explain.graph import line_of, lowered_casts, weights_of
+from jit_amp._explain.graph import lowered_casts, place_of_error, weights_of
 from jit_amp._explain.hints import hints_of, hints_of_casts, hints_of_gradients
 from jit_amp._explain.records import REDUCED, Row
 from jit_amp._explain.report import Report
@@ -154,7 +154,7 @@ def _of_compiled(
                 stop = stops.of_compiled(error, rows, failed, scripted, known)
     except _C.AutocastError as error:
         known = sources.compiled(_texts_of(scripted))
-        at = sources.with_text(line_of(str(error)), known)
+        at = sources.with_text(place_of_error(error), known)
         return Report(name, (), refusal=str(error), refused_at=at, sources=known)
     stopped_at = failed[0] if failed else None
     return Report(
@@ -224,7 +224,7 @@ def _with_the_graph(report: Report, obj: Any, method: str) -> Report:
             return report
         return dataclasses.replace(report, casts=tuple(lowered_casts(scripted, method)))
     except _C.AutocastError as error:
-        place = line_of(str(error))
+        place = place_of_error(error)
         known = (*report.sources, *sources.read([place.file] if place else ()))
         at = sources.with_text(place, known)
         return dataclasses.replace(report, refusal=str(error), refused_at=at, sources=known)

@@ -112,13 +112,9 @@ def weights_of(scripted: Any, method: str) -> Iterator[Weight]:
                 yield Weight(dtype_name(value.dtype), tuple(value.shape), value.nbytes, ())
 
 
-def line_of(error: str) -> Place | None:
-    for line in error.splitlines():
-        parts = line.strip().split('"')
-        if line.strip().startswith("File ") and len(parts) == 3 and "line " in parts[2]:
-            number = parts[2].partition("line ")[2].split(",")[0].strip()
-            return Place(parts[1], int(number), 0)
-    return None
+def place_of_error(error: _C.AutocastError) -> Place | None:
+    """The line that is refused; None where no line is known."""
+    return Place(error.file, error.line or 0, 0) if error.file else None
 
 
 def dtype_name(dtype: Any) -> str:
