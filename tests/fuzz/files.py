@@ -11,7 +11,6 @@ is another. What is shown has no lines of other files and no control characters.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 import io
@@ -20,10 +19,8 @@ import os
 import pickletools
 import random
 import resource
-import sys
 import tempfile
 import unicodedata
-import warnings
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -332,24 +329,13 @@ def judged(seed: int) -> Callable[[int, workers.Stage], str]:
     return judge_number
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Gives damaged files of models to jit_amp.")
-    parser.add_argument("--files", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--work", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--show", type=int, help="run this one case, and write its file here")
-    options = parser.parse_args()
-    if options.work is not None:
-        warnings.simplefilter("ignore")
-        workers.work(options.work, options.files, judged(options.seed))
-    elif options.show is not None:
-        case = make_case(options.show, options.seed)
-        Path("damaged.pt").write_bytes(case.data)
-        print(case.name, case.damage, "in damaged.pt")
-        print(judge(case, lambda stage: print(f"[{stage}]", flush=True)))
-    else:
-        sys.exit(0 if workers.campaign(CASES, options.files, options.seed, jobs=1) else 1)
+def show(number: int, seed: int, stage: workers.Stage) -> None:
+    """Runs one case, and writes its file here."""
+    case = make_case(number, seed)
+    Path("damaged.pt").write_bytes(case.data)
+    print(case.name, case.damage, "in damaged.pt")
+    print(judge(case, stage))
 
 
 if __name__ == "__main__":
-    main()
+    workers.main(CASES, "Gives damaged files of models to jit_amp.", judged, show)

@@ -11,11 +11,8 @@ torch.autocast, and the dispatcher does the rest, as in eager.
     scripts/fuzz --graphs N --seed S
 """
 
-import argparse
 import contextlib
 import random
-import sys
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -431,25 +428,13 @@ def judged(seed: int) -> Callable[[int, workers.Stage], str]:
     return judge_number
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Gives mutated graphs to jit_amp.")
-    parser.add_argument("--graphs", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--work", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--show", type=int, help="print this one case's graph and run it")
-    options = parser.parse_args()
-    if options.work is not None:
-        warnings.simplefilter("ignore")
-        workers.work(options.work, options.graphs, judged(options.seed))
-    elif options.show is not None:
-        warnings.simplefilter("ignore")
-        case = make_case(options.show, options.seed)
-        print(case and f"{case.seed}, {case.mutations}\n{case.graph}")
-        if case:
-            print(judge(case, lambda stage: print(f"[{stage}]", flush=True)))
-    else:
-        sys.exit(0 if workers.campaign(CASES, options.graphs, options.seed, jobs=1) else 1)
+def show(number: int, seed: int, stage: workers.Stage) -> None:
+    """Prints one case's graph, and runs it."""
+    case = make_case(number, seed)
+    print(case and f"{case.seed}, {case.mutations}\n{case.graph}")
+    if case:
+        print(judge(case, stage))
 
 
 if __name__ == "__main__":
-    main()
+    workers.main(CASES, "Gives mutated graphs to jit_amp.", judged, show)

@@ -8,13 +8,10 @@ or bytes of the text are. What is taken is then printed, written as a page, comp
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
 import os
 import random
-import sys
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -190,24 +187,13 @@ def judged(seed: int) -> Callable[[int, workers.Stage], str]:
     return judge_number
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Gives damaged JSON to jit_amp.")
-    parser.add_argument("--json", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--work", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--show", type=int, help="run this one case, and write its text here")
-    options = parser.parse_args()
-    if options.work is not None:
-        warnings.simplefilter("ignore")
-        workers.work(options.work, options.json, judged(options.seed))
-    elif options.show is not None:
-        kind, text = make_case(options.show, options.seed)
-        Path("damaged.json").write_text(text)
-        print(f"a {kind}, in damaged.json")
-        print(judge(kind, text, lambda stage: None))
-    else:
-        sys.exit(0 if workers.campaign(CASES, options.json, options.seed, jobs=1) else 1)
+def show(number: int, seed: int, stage: workers.Stage) -> None:
+    """Runs one case, and writes its text here."""
+    kind, text = make_case(number, seed)
+    Path("damaged.json").write_text(text)
+    print(f"a {kind}, in damaged.json")
+    print(judge(kind, text, stage))
 
 
 if __name__ == "__main__":
-    main()
+    workers.main(CASES, "Gives damaged JSON to jit_amp.", judged, show)

@@ -6,6 +6,7 @@ A module of this folder has the cases, by numbers: ``python -m fuzz.MODULE --wor
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import select
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -143,6 +145,34 @@ def report(cases: Cases, outcomes: Counter[str], bad: dict[int, str], seed: int)
         rows.append(f"{cases.count} {number}: {what[:300]}")
         rows.append(f"    PYTHONPATH=tests python -m {cases.module} --seed {seed} --show {number}")
     return "\n".join(rows)
+
+
+def main(
+    cases: Cases,
+    description: str,
+    judged: Callable[[int], Callable[[int, Stage], str]],
+    show: Callable[[int, int, Stage], None],
+) -> None:
+    """The command of a module: cases, or one that is shown.
+
+    Args:
+        judged: of a seed, what `work` takes.
+        show: is given the number of a case, the seed, and what tells its stages.
+    """
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument(f"--{cases.count}", dest="count", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--work", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--show", type=int, help="run this one case, and show it")
+    options = parser.parse_args()
+    if options.work is not None:
+        warnings.simplefilter("ignore")
+        work(options.work, options.count, judged(options.seed))
+    elif options.show is not None:
+        warnings.simplefilter("ignore")
+        show(options.show, options.seed, lambda stage: print(f"[{stage}]", flush=True))
+    else:
+        sys.exit(0 if campaign(cases, options.count, options.seed, jobs=1) else 1)
 
 
 def campaign(cases: Cases, count: int, seed: int, jobs: int) -> bool:
