@@ -13,9 +13,9 @@
 // The products are `matmul`, `bmm`, `baddbmm` or an `einsum` of two operands; the softmax is over
 // the rows or the columns, and the second product takes what it gives from either side.
 //
-// Not found: what anything else reads the scores of, where gradients are recorded, other devices
-// than CPU and CUDA, other dtypes than bfloat16 and float16. On CUDA also finite fills, and masks
-// whose numbers q's dtype does not have.
+// Not found: what anything else reads the scores of, other devices than CPU and CUDA, other dtypes
+// than bfloat16 and float16. On CUDA also finite fills, and masks whose numbers q's dtype does not
+// have.
 //
 // An analysis: the graph does not change.
 #pragma once

@@ -159,6 +159,21 @@ void set_package_folders(std::vector<std::string> folders) {
   package_folders() = std::move(folders);
 }
 
+namespace {
+
+// `is_of_this_process`: then Python has the line's text.
+Place place_of_frame(const PythonFrame& frame, bool is_of_this_process) {
+  Place place;
+  place.file = frame.file;
+  place.line = static_cast<size_t>(frame.line);
+  if (is_of_this_process) {
+    place.text = std::nullopt;
+  }
+  return place;
+}
+
+}  // namespace
+
 Place place_of(const SourceRange& range) {
   const auto written = before_saving(range);
   const SourceRange& original = written ? *written : range;
@@ -187,13 +202,7 @@ std::optional<Place> users_line(const Node* node) {
   return innermost<std::optional<Place>>(
       node, /*users=*/true,
       [](const PythonFrame& frame, bool is_of_this_process) {
-        Place place;
-        place.file = frame.file;
-        place.line = static_cast<size_t>(frame.line);
-        if (is_of_this_process) {
-          place.text = std::nullopt;
-        }
-        return std::optional(place);
+        return std::optional(place_of_frame(frame, is_of_this_process));
       },
       [](const SourceRange& range) {
         const Place place = place_of(range);
@@ -204,23 +213,14 @@ std::optional<Place> users_line(const Node* node) {
 std::vector<Place> traced_calls(const Node* node) {
   const SourceRange range = node->sourceRange();
   const auto written = before_saving(range);
-  const SourceRange& original = written ? *written : range;
   std::vector<Place> calls;
-  if (!original.source()) {
-    return calls;
-  }
-  for (const PythonFrame& frame : frames_of(original)) {
+  for (const PythonFrame& frame : frames_of(written ? *written : range)) {
     if (is_of_tracer(frame.file)) {  // what is around it has called the tracer
       break;
     }
     if (!is_of_a_package(frame.file)) {
-      Place& call = calls.emplace_back();
-      call.file = frame.file;
-      call.line = static_cast<size_t>(frame.line);
-      call.function = frame.function;
-      if (!written) {
-        call.text = std::nullopt;
-      }
+      calls.push_back(place_of_frame(frame, !written));
+      calls.back().function = frame.function;
     }
   }
   std::reverse(calls.begin(), calls.end());

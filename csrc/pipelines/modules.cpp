@@ -238,16 +238,6 @@ bool run_own_constants(ModuleContext& c) {
   return true;
 }
 
-bool run_join_weights(ModuleContext& c) {
-  join_weights(graphs_of(c));
-  return true;
-}
-
-bool run_own_callstacks(ModuleContext& c) {
-  own_callstacks(graphs_of(c));
-  return true;
-}
-
 bool run_pack_weights(ModuleContext& c) {
   auto packable = packable_weights(
       c.module, c.examples.empty() ? std::nullopt : std::optional(c.examples.front()));
@@ -268,22 +258,22 @@ bool run_share_conditions(ModuleContext& c) {
   return true;
 }
 
+// Runs `pass` on all graphs together.
+template <auto pass>
+bool run_on_all(ModuleContext& c) {
+  pass(graphs_of(c));
+  return true;
+}
+
 // Runs `pass` on each graph.
 template <auto pass>
-bool run_on_graphs(ModuleContext& c) {
+bool run_on_each(ModuleContext& c) {
   for (auto graph : graphs_of(c)) {
     if constexpr (std::is_invocable_v<decltype(pass), Graph&>) {
       pass(*graph);
     } else {
       pass(graph);
     }
-  }
-  return true;
-}
-
-bool run_inline(ModuleContext& c) {
-  for (const auto& graph : graphs_of(c)) {
-    Inline(*graph);
   }
   return true;
 }
@@ -354,8 +344,8 @@ const std::vector<ModulePass>& finishing() {
   static const auto& passes = *new std::vector<ModulePass>{
       {"legalize_methods", run_legalize_methods, Phase::decided, Phase::stock, Kind::meaning},
       {"own_constants", run_own_constants, Phase::stock, Phase::stock, Kind::meaning},
-      {"join_weights", run_join_weights, Phase::stock, Phase::stock, Kind::speed},
-      {"own_callstacks", run_own_callstacks, Phase::stock, Phase::stock, Kind::quirk},
+      {"join_weights", run_on_all<join_weights>, Phase::stock, Phase::stock, Kind::speed},
+      {"own_callstacks", run_on_all<own_callstacks>, Phase::stock, Phase::stock, Kind::quirk},
   };
   return passes;
 }
@@ -373,16 +363,16 @@ const std::vector<ModulePass>& freezing_plain() {
   static const auto& passes = *new std::vector<ModulePass>{
       {"own_containers", run_own_containers, Phase::source, Phase::source, Kind::meaning},
       {"pack_weights", run_unpack, Phase::source, Phase::source, Kind::meaning},
-      {"inline", run_inline, Phase::source, Phase::inlined, Kind::meaning},
+      {"inline", run_on_each<Inline>, Phase::source, Phase::inlined, Kind::meaning},
       {"cast_io", run_cast_io, Phase::inlined, Phase::inlined, Kind::meaning},
-      {"keep_results", run_on_graphs<mark_results>, Phase::inlined, Phase::inlined, Kind::quirk},
+      {"keep_results", run_on_each<mark_results>, Phase::inlined, Phase::inlined, Kind::quirk},
       {"freeze_module", run_freeze_module, Phase::inlined, Phase::inlined, Kind::meaning},
-      {"keep_results", run_on_graphs<unmark_results>, Phase::inlined, Phase::inlined, Kind::quirk},
-      {"check_python", run_on_graphs<check_python>, Phase::inlined, Phase::inlined, Kind::meaning},
+      {"keep_results", run_on_each<unmark_results>, Phase::inlined, Phase::inlined, Kind::quirk},
+      {"check_python", run_on_each<check_python>, Phase::inlined, Phase::inlined, Kind::meaning},
       {"keep_state", run_keep_state, Phase::inlined, Phase::inlined, Kind::meaning},
       {"own_constants", run_own_constants, Phase::inlined, Phase::inlined, Kind::meaning},
-      {"join_weights", run_join_weights, Phase::inlined, Phase::inlined, Kind::speed},
-      {"own_callstacks", run_own_callstacks, Phase::inlined, Phase::inlined, Kind::quirk},
+      {"join_weights", run_on_all<join_weights>, Phase::inlined, Phase::inlined, Kind::speed},
+      {"own_callstacks", run_on_all<own_callstacks>, Phase::inlined, Phase::inlined, Kind::quirk},
   };
   return passes;
 }
