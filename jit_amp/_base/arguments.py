@@ -171,7 +171,7 @@ def not_compiled_in_place(function: str, value: Any) -> None:
 
 
 def not_exported(function: str, value: Any) -> None:
-    """Raises TypeError if ``mod`` is an ExportedProgram."""
+    """Raises TypeError for an ExportedProgram."""
     export = sys.modules.get("torch.export.exported_program")
     if export and isinstance(value, export.ExportedProgram):
         raise TypeError(

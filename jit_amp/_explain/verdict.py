@@ -232,7 +232,7 @@ def _is_on(row: Row) -> bool:
 
 
 def _first(rows: Sequence[Row], has: Callable[[Row], Any]) -> list[Row]:
-    """Returns the rows for which a property holds, or all if it holds for none."""
+    """Returns the rows that have something, in their order; none where no row has it."""
     return [row for row in rows if has(row)]
 
 

@@ -218,7 +218,7 @@ class _Widening(TorchFunctionMode):
         self._wanted: dict[str, frozenset[str]] = {}  # lines or functions, by path
 
     def is_on(self) -> bool:
-        """Returns whether this thread is inside ``off``."""
+        """Returns whether this thread runs inside this mode."""
         return self in _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

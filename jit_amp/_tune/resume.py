@@ -73,7 +73,8 @@ def sizes_of(outputs: Any) -> list[float]:
 
 
 def _is_same(before: Any, now: Any) -> bool:
-    """Returns whether both runs executed the same functions, and gave nearly the same numbers."""
+    """Returns whether what both runs know of is the same: of numbers, nearly. Functions that only
+    one of them has run do not count."""
     if isinstance(before, dict) and isinstance(now, dict):
         return all(before[key] == now[key] for key in before.keys() & now.keys())
     if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):

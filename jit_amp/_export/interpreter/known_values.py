@@ -55,7 +55,8 @@ class KnownValues:
         return PLAIN["aten::Float"](number) if is_float else number
 
     def real(self, x: Tensor) -> Tensor | None:
-        """Returns the number that a value is, if it is known."""
+        """Returns a tensor with the value that a tensor of torch.export's stands for, if it is
+        known."""
         if known := self._tensors.get(id(x)):
             return known[1]
         if known_number := self.numbers.get(id(x)):

@@ -247,7 +247,7 @@ def _compared(interpreter: Interpreter, step: Step) -> Kernel:
 
 
 def _are_equal(interpreter: Interpreter, step: Step, equal: bool) -> Kernel:
-    """``aten::eq`` of two bools."""
+    """``aten::eq``, or ``aten::ne``, of two bools."""
     plain = PLAIN[step.node.kind()]
     step.takes_truth = True
 

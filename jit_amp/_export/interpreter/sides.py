@@ -27,7 +27,7 @@ class Closed:
 
     @property
     def moved(self) -> list[int]:
-        """Returns the tensors that move into the branch, each once."""
+        """The places of the leaves that move into the branch, each tensor once."""
         first = {id(leaf): i for i, leaf in reversed(list(enumerate(self.leaves)))}
         return [
             i

@@ -21,7 +21,7 @@ class Trail:
         self.value = 0
 
     def add(self, step: int, made: Any) -> None:
-        """Appends a step that has run, with its results."""
+        """Takes a step that has run, with its results, into the hash."""
         self.value = hash((self.value, step, *map(_seen, pytree.tree_leaves(made))))
 
 
