@@ -21,7 +21,7 @@ PLANTED = [
         test=PASSES + "test_verify.py",
     ),
     Fault(
-        "core/definitions: a third power is multiplied from the other side",
+        "core: a third power is multiplied from the other side",
         (
             Edit(
                 "csrc/core/definitions/math.py",
@@ -103,7 +103,7 @@ PLANTED = [
         test=PASSES + "test_guard_devices.py",
     ),
     Fault(
-        "quirks: what a branch gives is no other value",
+        "quirks/optimizer: what a branch gives is no other value",
         (
             Edit(
                 "csrc/passes/quirks/optimizer/keep_dim.cpp",
@@ -114,7 +114,7 @@ PLANTED = [
         test=PASSES + "test_keep_dim.py",
     ),
     Fault(
-        "quirks: activations become new tensors where they are observed",
+        "quirks/onednn: activations become new tensors where they are observed",
         (
             Edit(
                 "csrc/passes/quirks/onednn/write_activations.cpp",
@@ -125,7 +125,7 @@ PLANTED = [
         test=PASSES + "test_write_activations.py",
     ),
     Fault(
-        "quirks: detach does not come back",
+        "quirks/freezing: detach does not come back",
         (
             Edit(
                 "csrc/passes/quirks/freezing/keep_detach.cpp",
@@ -134,6 +134,39 @@ PLANTED = [
             ),
         ),
         test=PASSES + "test_keep_detach.py",
+    ),
+    Fault(
+        "quirks/autodiff: an operand is not widened before PyTorch's executor differentiates it",
+        (
+            Edit(
+                "csrc/passes/quirks/autodiff/promote_operands.cpp",
+                "if (!wide || !is_widened(",
+                "if (!wide || is_widened(",
+            ),
+        ),
+        test=PASSES + "test_promote_operands.py",
+    ),
+    Fault(
+        "quirks/files: a list of tuples is read without its elements' type",
+        (
+            Edit(
+                "csrc/passes/quirks/files/annotate_elements.cpp",
+                "if (!is_wider_than_it_looks(type)) {",
+                "if (is_wider_than_it_looks(type)) {",
+            ),
+        ),
+        test=PASSES + "test_annotate_elements.py",
+    ),
+    Fault(
+        "quirks/operators: what may be an operand is told where nothing is written",
+        (
+            Edit(
+                "csrc/passes/quirks/operators/tell_aliases.cpp",
+                "if (!may_write(graph->block())) {",
+                "if (may_write(graph->block())) {",
+            ),
+        ),
+        test=PASSES + "test_tell_aliases.py",
     ),
     Fault(
         "server: a view of what is in channels last leaves as a copy",

@@ -116,9 +116,8 @@ FAULTS = [
         "freezing detaches an LSTM's weights",
         (
             Edit(
-                "csrc/runtime/freeze.cpp",
-                "Module own = with_own_containers(module);",
-                "Module own = module;",
+                "csrc/pipelines/modules.cpp",
+                "  c.module = with_own_containers(c.module);\n",
             ),
         ),
         ("LSTM", "GRU"),
@@ -270,7 +269,7 @@ FAULTS = [
     Fault(
         "an artefact for servers inside a frozen module cannot be saved",
         (
-            Edit("csrc/runtime/freeze.cpp", "  unpack(own);\n"),
+            Edit("csrc/pipelines/modules.cpp", "  unpack(c.module);\n"),
             # Wherever oneDNN can, the weights are packed, however slow that is.
             Edit(
                 "jit_amp/_freeze/packed.py",
@@ -339,7 +338,7 @@ FAULTS = [
     ),
     Fault(
         "explain leaves a scope on that a program entered by hand",
-        (Edit("jit_amp/_explain/explain.py", "@process_state.modes()\n"),),
+        (Edit("jit_amp/_explain/explain.py", "@process_state.around(process_state.modes)\n"),),
         ("scope entered by hand",),
     ),
     Fault(
@@ -348,8 +347,8 @@ FAULTS = [
             Edit(
                 "jit_amp/_script/recording.py",
                 '    replacing.Hook(_original, "_check_trace", _checking, state_of_trace),\n',
-                '    replacing.Hook(_original, "_check_trace", _checking, _state_of_trace),\n'
-                '    _replacing.Hook(_autocast, "__enter__", lambda _, f, *a: f(*a), lambda: 1),\n',
+                '    replacing.Hook(_original, "_check_trace", _checking, state_of_trace),\n'
+                '    replacing.Hook(_autocast, "__enter__", lambda _, f, *a: f(*a), lambda: 1),\n',
             ),
         ),
         ("script_if_tracing",),
@@ -415,8 +414,8 @@ FAULTS = [
         "running statistics are constants, and one with a bias that is equal when it is saved",
         (
             Edit(
-                "csrc/runtime/freeze.cpp",
-                "    keep_state(function->graph(), submodule(made.frozen, method.path));\n",
+                "csrc/pipelines/modules.cpp",
+                "    changed |= keep_state(function->graph(), submodule(c.module, kept.path));\n",
             ),
             Edit(
                 "csrc/analysis/state.cpp",
@@ -430,7 +429,7 @@ FAULTS = [
         "lists that are equal at first are one when they are frozen",
         (
             Edit(
-                "csrc/runtime/freeze.cpp",
+                "csrc/pipelines/modules.cpp",
                 "std::vector<std::string> kept = state_attributes(flat);",
                 "std::vector<std::string> kept;",
             ),

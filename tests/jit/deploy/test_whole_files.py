@@ -177,7 +177,7 @@ class Net(torch.nn.Module):
 def in_a_shell(folder: Path, arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "net.py").write_text(MODEL)
     return subprocess.run(
-        ["sh", "-c", f"{sys.executable} -W ignore -m jit_amp {arguments}"],
+        ["sh", "-c", f"'{sys.executable}' -W ignore -m jit_amp {arguments}"],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(Path(jit_amp.__file__).parents[1])},
         capture_output=True,
