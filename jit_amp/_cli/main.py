@@ -270,6 +270,18 @@ def _kept(given: argparse.Namespace, before: dict[Path, tuple[int, int] | None])
     return "; ".join(told) or "nothing was written"
 
 
+def _with_line(error: Exception, given: argparse.Namespace) -> str:
+    """What is told of an error that the model has raised; empty where it comes from nowhere."""
+    model = getattr(given, "model", None) or getattr(given, "first", None)
+    if not model or "torch" not in sys.modules:
+        return ""
+    if isinstance(error, (Mistaken, OSError, MemoryError, jit_amp.AutocastError)):
+        return ""  # says what it is about
+    from jit_amp._cli.raised import with_line
+
+    return with_line(error, model)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit status: 1 where something is wrong, 2 for a mistake."""
     _open_what_is_closed()
@@ -305,5 +317,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             text = f"{error.filename}: {error.strerror}"
         if " " not in text:  # a mere number or name
             text = f"{type(error).__name__}: {text}"
+        text = _with_line(error, given) or text
         print(f"jit-amp: {printable_lines(text)}", file=sys.stderr)
         return 2 if isinstance(error, Mistaken) else 1

@@ -30,17 +30,41 @@ Maker = Callable[[Tensor], tuple[str, Place] | None]
 # A line of TorchScript's tracebacks: of a file's text, and of what was traced.
 _FILE = re.compile(r'^ *File "(?P<file>.+)", line (?P<line>\d+)', re.MULTILINE)
 _TOLD = re.compile(r"^[\w.]+: .*", re.MULTILINE | re.DOTALL)  # what follows one
+_POINTED = re.compile(r"^(?P<text>.*)\n *~+ <--- HERE", re.MULTILINE)
 _FRAME = re.compile(r"^(?P<file>\S.*)\((?P<line>\d+)\): \S+$", re.MULTILINE)
 
 
 def text_of(error: BaseException) -> str:
     """The class and the text of an error, without TorchScript's traceback."""
     text = str(error).strip()
-    if "Traceback of TorchScript" in text:
+    if text.startswith("The following operation failed in the TorchScript interpreter"):
         ends = [text.rfind("<--- HERE"), *(frame.end() for frame in _FRAME.finditer(text))]
         told = _TOLD.search(text, max(ends))
         return re.sub(r"^RuntimeError: (?=\w+: )|^builtins\.", "", told[0] if told else text)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    kinds = (each for each in type(error).__mro__ if not each.__module__.startswith("jit_amp._"))
+    kind = next(kinds).__name__  # as a user knows it
+    return f"{kind}: {text}" if text else kind
+
+
+def without_lines(text: str) -> str:
+    """The text of an error without the lines of the program that stand in it."""
+    frame = _FILE.search(text) or _FRAME.search(text)
+    told = text[: frame.start()].partition("\n\nTraceback of")[0].strip() if frame else ""
+    return told or text
+
+
+def place_in_traceback(text: str) -> Place | None:
+    """The line that raised, by TorchScript's traceback, with the text that it was compiled from,
+    where the traceback has it: the innermost line of the user's, or else of a library's."""
+    text = text.rpartition("original code (most recent call last):")[2]
+    found = [*_FILE.finditer(text)][::-1] or [*_FRAME.finditer(text)]
+    for whose in (source_files.is_users, source_files.is_programs, bool):
+        for each in found:
+            if whose(each["file"]):
+                shown = _POINTED.search(text, each.end())
+                line = shown["text"] if shown else ""
+                return place_of((each["file"], int(each["line"]), 0, "", line))
+    return None
 
 
 # What Python runs.
@@ -296,11 +320,9 @@ def of_compiled(
                 made = rows[number].operator, own_line_in(rows[number].stack)
             told.append((name, value, made, "" if made else what))
         return of_operator(row.operator, row.stack, told)
-    text = str(error)
-    found = [*_FILE.finditer(text)][-1:] or [*_FRAME.finditer(text)][:1]
-    if not found:
+    place = place_in_traceback(str(error))
+    if place is None:
         return None
-    place = place_of((found[0]["file"], int(found[0]["line"]), 0, "", ""))
     place = with_text(place, known) or place
     operands = []
     first, last = lines_of_function(place.file, place.line, known)

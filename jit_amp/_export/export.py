@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from jit_amp._base import arguments, process_state
 from jit_amp._export.alone import alone
 from jit_amp._export.checked_inputs import check_places
 from jit_amp._export.free_sizes import as_told, freest
+from jit_amp._export.interpreter.values import Raised
 from jit_amp._export.program.savable import make_savable
 from jit_amp._export.sizes.hints import is_for_larger_alone, put_larger_hints
 from jit_amp._export.sizes.oblivious import without_looking
@@ -114,7 +115,11 @@ def export(
             example = *args, *(named.get(f.name, f.default_value) for f in formals[len(args) :])
             check = partial(example_runs.check, "export", program, [example])
             trace = Tracer(graph, scripted, formals, kept, args, named, check)
-            with fx_traceback.preserve_node_meta(), process_state.modes():
+            with (
+                _raising_as_it_runs(check),
+                fx_traceback.preserve_node_meta(),
+                process_state.modes(),
+            ):
                 if dynamic_shapes is None:
                     given = dict(zip(signature_of(formals).parameters, args, strict=False)) | named
                     traced, shapes = freest(trace, given)
@@ -140,6 +145,22 @@ def export(
         make_savable(exported)
         check()
     return exported
+
+
+@contextmanager
+def _raising_as_it_runs(check: Callable[[], None]) -> Iterator[None]:
+    """What a program raises for its example is told as it is raised when it runs, with the line,
+    and not as it is raised where it is traced."""
+    try:
+        yield
+    except (_C.AutocastError, Raised):
+        raise
+    except Exception as error:  # of any class: by PyTorch
+        try:
+            check()
+        except RuntimeError as raised:
+            raise Raised(str(raised)) from error
+        raise
 
 
 def _notes(traced: Traced) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import itertools
 import json
 import subprocess
 import sys
@@ -78,6 +80,13 @@ class FailsWhenMade(nn.Module):
 class Fails(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         raise ValueError("no, of the model")
+
+
+class Mixes(Plain):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = torch.relu(x)
+        return self.linear(y.double())
 
 
 class NotFinite(Plain):
@@ -157,6 +166,9 @@ def refused(x: Tensor, on: bool):
     with torch.autocast("cpu", enabled=on):
         return x @ x
 """
+
+
+FORMS = ["Python", "scripted", "traced"]
 
 
 @pytest.fixture(autouse=True)
@@ -362,6 +374,38 @@ def test_mistakes_that_argparse_tells(capsys: Any, steps: str) -> None:
         main(["verify", "models:Scoped", "models:Scoped", "--steps", steps])
     assert exited.value.code == 2
     assert f"{steps!r} is no number from 0 on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "form"),
+    [("tune", "Python"), *itertools.product(["freeze", "export", "verify"], FORMS)],
+)
+def test_the_line_of_a_model_that_raises(capsys: Any, command: str, form: str) -> None:
+    model = "models:Mixes"
+    if form != "Python":
+        run(capsys, "env")  # the folder is on Python's path
+        made = importlib.import_module("models").Mixes().eval()
+        wide = torch.rand(2, 8)
+        if form == "traced":
+            made.linear.double()
+        make = {"scripted": jit_amp.script, "traced": lambda m: jit_amp.trace(m, wide)}[form]
+        make(made).save("mixes.pt")
+        model = "mixes.pt"
+    sizes = "2,9" if form == "traced" else "2,8"
+    more = {"freeze": ["-o", "m.pt"], "export": ["-o", "m.pt2"], "tune": ["--dtype", "bf16"]}
+    second = ["models:Plain"] if command == "verify" else []
+    status, _, told = run(
+        capsys, command, model, *second, "--input", f"float32[{sizes}]", *more.get(command, [])
+    )
+    lines = told.splitlines()
+    [said] = [each for each in lines if each.startswith("jit-amp:")]
+    line = SOURCE.splitlines().index("        return self.linear(y.double())") + 1
+    assert status == 1 and f"models.py:{line}: RuntimeError: " in said and "mat1 and mat2" in said
+    shown = ["    return self.linear(y.double())"] * (form != "traced")  # no file has its text
+    assert lines[lines.index(said) + 1 :] == [
+        *shown,
+        f"`jit-amp explain {model}` with the same inputs tells what each operator there was given",
+    ]
 
 
 def test_what_a_model_raises_is_no_mistake_in_the_command(capsys: Any) -> None:
