@@ -16,6 +16,7 @@ SLOW = {
     "tests/fuzz/test_hostile.py": "graphs by chance",
     "tests/test_docs.py::test_the_examples_of_a_page_run": "commands and programs of the documents",
     "tests/test_docs.py::test_an_example_prints": "whole examples",
+    "tests/test_docs.py::test_the_server": "builds an example's program with libtorch",
     "tests/sweep/test_operators.py": "every operator of PyTorch's own samples",
     "tests/jit/deploy/test_attention.py::test_in_blocks": "attention in blocks, in 62 forms",
     "tests/jit/deploy/test_attention.py::test_fused": "attention by the kernel, in 32 forms",

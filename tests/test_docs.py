@@ -16,12 +16,14 @@ import doctest
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 from pages import section
 
 ROOT = Path(__file__).parents[1]
@@ -72,16 +74,18 @@ def is_commands(block: Block) -> bool:
     return block.language == "bash" and all(line.startswith("jit-amp ") for line in commands)
 
 
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": str(ROOT),
+    "PYTHONWARNINGS": ",".join(WARNINGS),
+    "OMP_NUM_THREADS": "1",
+    "COLUMNS": "100",
+}
+
+
 def run(command: list[str], folder: Path) -> str:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "PYTHONWARNINGS": ",".join(WARNINGS),
-        "OMP_NUM_THREADS": "1",
-        "COLUMNS": "100",
-    }
     ran = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+        command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=120
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
@@ -148,6 +152,24 @@ def test_an_example_prints_what_its_doc_string_says(example: Path, tmp_path: Pat
     title, _, expected = said.partition("It prints:\n\n")
     assert title
     assert run([sys.executable, str(example)], tmp_path) == expected + "\n"
+
+
+@pytest.mark.skipif(torch.version.cuda is not None, reason="PyTorch's CMake files ask for nvcc")
+def test_the_server_of_the_examples_answers_as_its_page_says(tmp_path: Path) -> None:
+    """A program of the user's own in C++, built as PyTorch's pages tell."""
+    folder = ROOT / "examples" / "server"
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    [commands] = blocks_of((folder / "README.md").read_text())[:1]
+    beside = {**ENVIRONMENT, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    ran = subprocess.run(
+        ["bash", "-e", "-c", commands.text],
+        cwd=tmp_path,
+        env=beside,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert_printed(folder / "README.md", commands, ran.stdout)
 
 
 @pytest.mark.parametrize(

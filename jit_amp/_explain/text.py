@@ -226,7 +226,9 @@ def _tail(report: Records, all_lines: bool) -> list[str]:
     kinds = ", ".join(f"{n} {kind}" for kind, n in counts.most_common())
     lines = []
     if report.rows:
-        lines.append(f"{len(report.rows)} operators: {kinds}; {made} casts of {moved / 1e6:.1f} MB")
+        count = f"{len(report.rows)} operator{'s' * (len(report.rows) != 1)}"
+        casts = f"{made} cast{'s' * (made != 1)}"
+        lines.append(f"{count}: {kinds}; {casts} of {moved / 1e6:.1f} MB")
     if report.weights:
         of_dtype: Counter[str] = Counter()
         for weight in report.weights:
