@@ -14,6 +14,7 @@ SLOW = {
     "tests/pairs/test_exports.py": "each feature as a program of torch.export",
     "tests/fuzz/test_programs.py": "programs by chance",
     "tests/fuzz/test_hostile.py": "graphs by chance",
+    "tests/fuzz/test_soak.py::test_servers": "files that are loaded again while they are written",
     "tests/test_docs.py::test_the_examples_of_a_page_run": "commands and programs of the documents",
     "tests/test_docs.py::test_an_example_prints": "whole examples",
     "tests/test_docs.py::test_the_server": "builds an example's program with libtorch",

@@ -2,9 +2,9 @@
 //
 //   server FILE [SHAPE...]
 //
-// A request is the shape of images, as in 2x3x64x64, which are made here. It prints a line for each:
-// the best class of each image, or what the model raised. A request that raises is answered, and the
-// next one is served. The exit status is 1 where the file cannot be loaded.
+// A request is the shape of images, as in 2x3x64x64, which are made here. It prints a line for
+// each: the best class of each image, or what the model raised. A request that raises is answered,
+// and the next one is served. The exit status is 1 where the file cannot be loaded.
 #include <torch/script.h>
 
 #include <algorithm>
