@@ -100,10 +100,10 @@ def verdict(report: Records) -> str:
     if overflow:
         at = overflow[0].line
         of_line = sum(r.numerics.overflows for r in overflow if r.line == at and r.numerics)
-        sentences.append(f"{of_line:,} values overflow at {at}: keep that line in float32.")
+        sentences.append(f"{_values(of_line, 'overflow')} at {at}: keep that line in float32.")
     elif report.numerics and found.nans:
         nan = _first(report.rows, lambda row: row.numerics and row.numerics.nans)
-        sentences.append(f"{found.nans:,} values are NaN, first at {nan[0].line}.")
+        sentences.append(f"{_values(found.nans, 'are NaN')}, first at {nan[0].line}.")
     elif report.numerics:
         worst = max(report.rows, key=lambda r: r.numerics.introduced if r.numerics else 0.0)
         sentences.append(
@@ -115,14 +115,22 @@ def verdict(report: Records) -> str:
     return " ".join(sentences)
 
 
+def _values(count: int, do: str) -> str:
+    """How many values do something, as ``2 values overflow``."""
+    if count != 1:
+        return f"{count:,} values {do}"
+    verb, _, rest = do.partition(" ")
+    return f"1 value {'is' if verb == 'are' else verb + 's'} {rest}".rstrip()
+
+
 def _on_infinities(report: Records) -> str:
     """What is said of infinite values where none is finite in float64."""
     infinite = _first(report.rows, lambda row: row.numerics and row.numerics.infinities)
     if not infinite:
         return "Nothing overflows"
     count = sum(row.numerics.infinities for row in infinite if row.numerics)
-    verb = "value is" if count == 1 else "values are"
-    return f"{count:,} {verb} infinite, in float64 too, first at {infinite[0].line}"
+    told = _values(count, "are infinite")
+    return f"{told}, in float64 too, first at {infinite[0].line}"
 
 
 def _on_precision(report: Records, found: Summary) -> str:
@@ -261,7 +269,7 @@ def _against_overflow(rows: list[Row]) -> Advice:
     return Advice(
         f"keep {at} in float32",
         f'with torch.autocast("{device}", enabled=False):  # .float() on what goes in\n    {text}',
-        f"{count:,} values stay finite",
+        _values(count, "stay finite"),
         at,
     )
 
