@@ -144,24 +144,31 @@ class Compilation(_recursive.ConcreteTypeStore):
     ) -> with_items.Definition | None:
         """The source of a function, with its scopes written out; None where there is none."""
         plain = getattr(function, "__func__", function)
-        if plain not in self.sources:
-            try:
-                self.sources[plain] = ORIGINAL_PARSE(plain)  # type: ignore[no-untyped-call]
-            except (OSError, TypeError, RuntimeError, SyntaxError):
-                self.sources[plain] = None  # the compiler says what is wrong with it
-        parsed = self.sources[plain]
+        parsed = self.source(plain)
         if parsed is None:
             return None
         key = (plain, id(owner))
         if key not in self.definitions:
             self.definitions[key] = with_items.rewritten(
                 parsed.ast,
+                parsed.source,
                 plain,
                 owner,
                 lambda line: places.shown(parsed.filename, parsed.file_lineno + line - 1),
             )
             self.refusals |= self.definitions[key].refusals
         return self.definitions[key]
+
+    def source(self, function: Any) -> Any:
+        """The source of a function as PyTorch's compiler parses it, once; None where there is
+        none, and the compiler says why. Nobody changes it."""
+        plain = getattr(function, "__func__", function)
+        if plain not in self.sources:
+            try:
+                self.sources[plain] = ORIGINAL_PARSE(plain)  # type: ignore[no-untyped-call]
+            except (OSError, TypeError, RuntimeError, SyntaxError):
+                self.sources[plain] = None
+        return self.sources[plain]
 
     def is_as_before(self, parts: Parts) -> bool:
         """Whether the scopes of functions are what they were when something was compiled."""
@@ -297,7 +304,9 @@ class Compilation(_recursive.ConcreteTypeStore):
         function = getattr(function, "__func__", function)
         if function not in self.looked_at:
             self.looked_at.add(function)
-            self.suspects += lost_writes.suspected(function)
+            if source := self.source(function):
+                text = source.filename or "", source.file_lineno, source.source
+                self.suspects += lost_writes.suspected(function, text)
 
     def set_apart(self, result: ScriptModule) -> None:
         """Has PyTorch know modules of our types by these types alone, as it does those that were

@@ -5,6 +5,7 @@ In one piece: one table at the end has a row for each function that stands in an
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import copy
 import inspect
@@ -153,15 +154,27 @@ def _unwrap(compilation: Compilation, func: Any) -> tuple[Any, list[Around]]:
 
 
 def _parse_def(compilation: Compilation, original: Callable[..., Any], fn: Any) -> Any:
-    """The source of a function, with its scopes written out."""
-    parsed = original(fn)
+    """The source of a function, with its scopes written out: a tree of which the compiler may
+    change the definition, as it does for what is left out."""
+    parsed = compilation.source(fn) or original(fn)
     owner = getattr(fn, "__self__", compilation.owner)
     if not isinstance(owner, torch.nn.Module) or isinstance(owner, ScriptModule):
         owner = None
     definition = compilation.definition(fn, owner)
-    if definition is None or not definition.signature:
-        return parsed
-    return parsed._replace(ast=copy.deepcopy(definition.tree))
+    tree = parsed.ast if definition is None else definition.tree
+    return parsed._replace(ast=_with_own_definition(tree))
+
+
+def _with_own_definition(tree: ast.Module) -> ast.Module:
+    """The same statements in a definition of its own (``get_jit_def`` of torch/jit/frontend.py
+    changes the body's list and the arguments)."""
+    definition = copy.copy(tree.body[0])
+    assert isinstance(definition, ast.FunctionDef)
+    definition.body, arguments = [*definition.body], copy.copy(definition.args)
+    arguments.args = [*map(copy.copy, arguments.args)]
+    arguments.kwonlyargs = [*map(copy.copy, arguments.kwonlyargs)]
+    definition.args = arguments
+    return ast.Module([definition], [])
 
 
 def _resolving_ours(compilation: Compilation, original: Callable[..., Any], of: Any) -> Any:

@@ -140,11 +140,10 @@ class Contexts(Names):
             f for f in functions if isinstance(f, types.FunctionType) and f.__name__ != "__init__"
         )
         return any(
-            isinstance(written, ast.Attribute) and written.attr in names
+            syntax.writes_to_part_of(tree, names)
             for function in own
             if not (function.__module__ or "").startswith("torch.")
-            for node in ast.walk(tree_of(function) or ast.Module([], []))
-            for written in syntax.written_to(node)
+            if (tree := tree_of(function)) is not None
         )
 
     def _checked(self, expr: ast.expr) -> ast.expr:

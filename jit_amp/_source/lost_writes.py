@@ -70,6 +70,8 @@ def refuse(scripted: Any, suspects: Sequence[Suspect], is_wrapped: bool) -> None
         texts = function.texts or set(_texts_of_all_dropped(function, suspects, classes))
         for text in sorted(texts):
             unseen.pop(text[:2], None)
+            if not _may_have(text[2]):
+                continue
             for write in _suspected(text, known_nones(text, function.arguments)):
                 kept = function.anew if write.makes_anew else function.writes
                 spans = kept.get((text[0], write.line), [])
@@ -84,10 +86,10 @@ def _refuse(text: Text, write: Write) -> NoReturn:
     _C.refuse(210, [f'  File "{text[0]}", line {write.line}\n    {write.text}'])
 
 
-def suspected(function: Callable[..., Any]) -> tuple[Suspect, ...]:
-    """A Python function, if it has writes that PyTorch's compiler may drop."""
+def suspected(function: Callable[..., Any], text: Text) -> tuple[Suspect, ...]:
+    """A Python function, with its text, if it has writes that PyTorch's compiler may drop."""
     name = function.__qualname__.rpartition("<locals>.")[2]
-    return tuple(Suspect(name, text) for text in _text_of(function) if _suspected(text))
+    return (Suspect(name, text),) if _suspected(text) else ()
 
 
 def _text_of(function: Any) -> list[Text]:
@@ -133,6 +135,8 @@ def _texts_of_all_dropped(
 @functools.lru_cache(maxsize=4096)
 def _suspected(text: Text, nones: frozenset[tuple[str, bool]] = frozenset()) -> tuple[Write, ...]:
     """The writes that may be dropped. ``nones``: what is known to be None, or not to be."""
+    if not _may_have(text[2]):
+        return ()
     tree, lines = tree_of(text), text[2].split("\n")
     nodes = list(compiled(tree, dict(nones)))
     aliases: set[str] = set()
@@ -171,6 +175,20 @@ def _suspected(text: Text, nones: frozenset[tuple[str, bool]] = frozenset()) -> 
         )
         for line, to_a_name, is_lost in found
         if is_lost
+    )
+
+
+_ANEW_IN_TEXT = re.compile(r"[&|^]=|\*\*=")
+_CALLED_IN_TEXT = re.compile(r"\b(\w+)[\s\\]*\(")
+
+
+def _may_have(text: str) -> bool:
+    """Whether a text may have such a write: it calls an operator whose result may be an operand, or
+    one that writes to the tensors of a list, or has a statement that makes a new tensor. Most have
+    none of these, and are not parsed for it."""
+    return bool(_ANEW_IN_TEXT.search(text)) or any(
+        name in _MAY_RETURN_AN_OPERAND or any(is_list for *_, is_list in _writes_to(name))
+        for name in set(_CALLED_IN_TEXT.findall(text))
     )
 
 

@@ -30,6 +30,7 @@ from jit_amp._source.evaluation import names_of
 # Functions that TorchScript has, which tell of live values what is known as soon as these are.
 _OPERATORS = (bool, int, float, str, len, min, max, abs, torch.device)
 MISSING: Any = object()  # in place of an attribute that is not there
+_NOWHERE = torch._sources.fake_range()  # type: ignore[no-untyped-call]
 PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device)
 
 
@@ -143,7 +144,7 @@ class Names:
             return Kind.LIVE
         if expr.attr in vars(base):
             ignored = getattr(base, "__jit_ignored_attributes__", ())
-            is_held = expr.attr not in ignored and _is_held(vars(base)[expr.attr])
+            is_held = expr.attr not in ignored and _is_held(base, expr.attr)
             return Kind.LIVE if is_held else Kind.STATIC
         member = inspect.getattr_static(type(base), expr.attr, None)
         if isinstance(member, property) and is_live(member.fget, base):
@@ -189,16 +190,33 @@ def _is_stored(node: ast.Name) -> bool:
     return not isinstance(node.ctx, ast.Load)
 
 
-def _is_held(value: Any) -> bool:
-    """Whether TorchScript has it as an attribute of the module (torch/jit/_recursive.py)."""
+def _is_held(owner: nn.Module, name: str) -> bool:
+    """Whether TorchScript has an attribute of the module (``infer_concrete_type_builder`` of
+    torch/jit/_recursive.py): by its value, or by the annotation of its class, as an empty list."""
+    value = vars(owner)[name]
     if isinstance(value, PLAIN):
         return True
     if holds_autocast(value) or callable(value):
         return False
+    if isinstance(value, (list, dict, tuple)) and _has_type(owner, name):
+        return True
     try:
         return bool(torch._C._jit_try_infer_type(value).success())
     except RuntimeError:
         return False
+
+
+def _has_type(owner: nn.Module, name: str) -> bool:
+    """Whether the class annotates an attribute with a type of TorchScript's."""
+    for cls in type(owner).__mro__:
+        annotation = inspect.get_annotations(cls).get(name)
+        if annotation is not None:
+            try:
+                known = torch.jit.annotations.try_ann_to_type(annotation, _NOWHERE)  # type: ignore[no-untyped-call]
+            except Exception:  # of any class: the compiler says what is wrong with it
+                return False
+            return known is not None
+    return False
 
 
 def holds_autocast(value: Any) -> bool:

@@ -272,10 +272,14 @@ def _constants(code: types.CodeType) -> Iterator[Any]:
             yield from constant if isinstance(constant, tuple) else (constant,)
 
 
+_IMPORT = dis.opmap["IMPORT_NAME"]
+
+
 def _imported(code: types.CodeType) -> Iterator[Any]:
     """The modules that a function imports itself, as far as they are loaded."""
     for each in codes(code):
-        for instruction in dis.get_instructions(each):
+        has_imports = _IMPORT in each.co_code[::2]  # each second byte is an operation
+        for instruction in dis.get_instructions(each) if has_imports else ():
             if instruction.opname == "IMPORT_NAME":
                 parts = str(instruction.argval).split(".")
                 for length in range(1, len(parts) + 1):

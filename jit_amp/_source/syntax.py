@@ -76,6 +76,31 @@ def written_to(node: ast.AST) -> list[ast.expr]:
     return []
 
 
+def writes_to_part_of(tree: ast.AST, names: set[str]) -> bool:
+    """Whether a function may write to a list or dictionary that is an attribute of one of these
+    names, or is part of one: also by a local name."""
+    nodes = list(ast.walk(tree))
+    own: set[str] = set()  # local names of these, or of their parts
+
+    def is_part(value: ast.AST) -> bool:
+        return any(
+            (isinstance(each, ast.Attribute) and each.attr in names)
+            or (isinstance(each, ast.Name) and each.id in own)
+            for each in ast.walk(value)
+        )
+
+    before = -1
+    while before != len(own):
+        before = len(own)
+        for node in nodes:
+            if isinstance(node, (ast.Assign, ast.AnnAssign, ast.For, ast.NamedExpr)):
+                value = node.iter if isinstance(node, ast.For) else node.value
+                if value is not None and is_part(value):
+                    given = node.targets if isinstance(node, ast.Assign) else [node.target]
+                    own |= {name for each in given for name in names_in(each)}
+    return any(is_part(written) for node in nodes for written in written_to(node))
+
+
 def entered_by(node: ast.AST) -> list[ast.expr]:
     """What a `with`, or a stack of contexts, enters."""
     if isinstance(node, ast.With):

@@ -33,7 +33,7 @@ from typing import Any
 from torch import nn
 
 from jit_amp._base import source_files
-from jit_amp._source import syntax
+from jit_amp._source import plain_scopes, syntax
 from jit_amp._source.contexts import Choose, Context, Enter
 from jit_amp._source.exit_stack import ExitStacks
 from jit_amp._source.failed import Failed
@@ -82,18 +82,25 @@ class Definition:
 
 
 def rewritten(
-    tree: ast.Module, function: Any, owner: nn.Module | None, where: Callable[[int], str]
+    tree: ast.Module,
+    source: str,
+    function: Any,
+    owner: nn.Module | None,
+    where: Callable[[int], str],
 ) -> Definition:
     """A function's source with its scopes written out.
 
     Args:
         tree: the source, as ast parses it. It stays as it is.
+        source: the same as text.
         function: the function that it is of.
         owner: the module whose method it is.
         where: shows a line of the tree, as an error does.
     """
-    if not any(isinstance(node, ast.With) for node in ast.walk(tree)):
+    if not plain_scopes.has_with(tree):
         return Definition(tree, has_with=False)
+    if plain_scopes.are_plain(tree, source, function, owner is not None):
+        return Definition(tree)
     changed = copy.deepcopy(tree)
     rewriting = _Rewriting(changed, function, owner, where)
     rewriting.run()
@@ -340,7 +347,8 @@ class _Rewriting(ExitStacks):
             f"{ast.unparse(asked)} was {value} when this was scripted, and a scope depends on"
             " it: script it again"
         )
-        compared = ast.Compare(asked, [ast.Eq()], [literal])
+        is_none = isinstance(literal, ast.Constant) and literal.value is None
+        compared = ast.Compare(asked, [ast.Is() if is_none else ast.Eq()], [literal])
         check: ast.stmt = syntax.at(ast.Assert(compared, syntax.constant(text, node)), node)
         return check
 

@@ -345,3 +345,73 @@ class ReturnsInAScope(Block):
 def test_what_pytorch_fails_on_is_told_with_the_users_line() -> None:
     with pytest.raises(jit_amp.AutocastError, match=r"JA208(.|\n)*\n +return x"):
         jit_amp.script(ReturnsInAScope())
+
+
+class Cached(nn.Module):
+    """State that is empty, or None, when it is scripted, and decides about what a scope asks."""
+
+    kept: dict[str, Tensor]
+    slots: dict[str, list[Tensor | None]]
+    history: list[Tensor]
+    lists: dict[str, list[Tensor]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept, self.history, self.slots, self.lists = {}, [], {"a": [None]}, {"a": []}
+
+
+class InADictionary(Cached):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, dtype=torch.bfloat16):
+            if "k" in self.kept:
+                x = x + self.kept["k"]
+            self.kept["k"] = x
+            return x @ x
+
+
+class InAList(Cached):
+    def forward(self, x: Tensor) -> Tensor:
+        if len(self.history) > 0:
+            x = x + self.history[-1]
+        self.history.append(x)
+        with torch.autocast(x.device.type, dtype=torch.bfloat16):
+            return x @ x
+
+
+class InAListOfADictionary(Cached):
+    def forward(self, x: Tensor) -> Tensor:
+        slot = self.slots["a"][0]
+        if slot is not None:
+            x = x + slot
+        self.slots["a"][0] = x
+        with torch.autocast(x.device.type, dtype=torch.bfloat16):
+            return x @ x
+
+
+class ByAnotherName(Cached):
+    def forward(self, x: Tensor) -> Tensor:
+        slots = self.slots["a"]
+        slot = slots[0]
+        if slot is not None:
+            x = x + slot
+        slots[0] = x
+        with torch.autocast(x.device.type, dtype=torch.bfloat16):
+            return x @ x
+
+
+class InAnEmptyListOfADictionary(Cached):
+    def forward(self, x: Tensor) -> Tensor:
+        if len(self.lists["a"]) > 0:
+            x = x + self.lists["a"][0]
+        self.lists["a"].append(x)
+        with torch.autocast(x.device.type, dtype=torch.bfloat16):
+            return x @ x
+
+
+@pytest.mark.parametrize("make", [jit_amp.script, lambda m: jit_amp.freeze(m.eval())])
+@pytest.mark.parametrize("kind", Cached.__subclasses__(), ids=lambda kind: kind.__name__)
+def test_state_that_is_empty_when_it_is_scripted_is_no_setting(kind: Any, make: Any) -> None:
+    eager, made = kind(), make(kind())
+    for call in range(4):
+        with torch.no_grad(), known_warnings_ignored():
+            assert_same(made(X), eager(X), f"call {call}")
