@@ -14,7 +14,9 @@ import torch
 import jit_amp
 from jit_amp._cli.mistakes import Mistaken, is_file, mistaken_if_refused
 from jit_amp._cli.running import DTYPES, loaded, print_out, step, with_scope
+from jit_amp._explain.graph import dtype_name
 from jit_amp._explain.limits import NEEDS, limits_of, over
+from jit_amp._explain.records import REDUCED
 from jit_amp._explain.report import Report
 
 
@@ -35,9 +37,24 @@ def run_explain(given: argparse.Namespace) -> int:
     else:
         print_out(given, compared or shown.to_text(all=given.all), is_printable=True)
     told = over(shown, limits) if limits else []
+    if given.autocast and (missing := _never_ran(shown, given.autocast)):
+        told += [missing] if limits else []
+        if not limits:
+            print(f"jit-amp: {missing}", file=sys.stderr)
     for each in told:
         print(f"jit-amp: {each}", file=sys.stderr)
     return 1 if shown.refusal or shown.error or told else 0
+
+
+def _never_ran(report: Report, autocast: str) -> str:
+    """What is told where nothing ran in the dtype that ``--autocast`` names."""
+    asked = dtype_name(DTYPES[autocast])
+    ran = {each for row in report.rows for each in (*row.results, *row.operands, row.computed_in)}
+    if not report.rows or asked in ran:
+        return ""
+    others = [each for each in REDUCED if each in ran]
+    own = f": the model's own scopes are for {others[0]}" if others else ""
+    return f"--autocast {autocast}: nothing ran in {asked}{own}"
 
 
 def _limits(given: argparse.Namespace) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from jit_amp._explain.graph import weights_of
 from jit_amp._explain.records import REDUCED
 from jit_amp._freeze.freeze import in_dtype
 from jit_amp._freeze.packed import emulates
+from jit_amp._script.script import _scripted
 
 
 def run_freeze(given: argparse.Namespace) -> int:
@@ -54,7 +56,7 @@ def run_freeze(given: argparse.Namespace) -> int:
                 write_repository(given.output.parent, given.output.name, frozen, inputs)
         else:
             save_module(frozen, saved, is_lite=given.lite)
-    operators = torch.jit.export_opnames(frozen)  # type: ignore[no-untyped-call]
+    operators = _operators_of(frozen)
     size = Path(saved).stat().st_size
     text = about_file(given.output, size, operators)
     held = {weight.dtype for weight in weights_of(frozen, "forward")}
@@ -70,5 +72,14 @@ def run_freeze(given: argparse.Namespace) -> int:
 
 
 def _has_scopes(model: nn.Module) -> bool:
-    scripted = model if isinstance(model, torch.jit.ScriptModule) else torch.jit.script(model)
-    return _C.has_scopes(scripted._c)
+    return bool(_C.has_scopes(_scripted(model)._c))
+
+
+def _operators_of(frozen: torch.jit.ScriptModule) -> list[str]:
+    """The names of a file's operators; without overloads where the lite interpreter, for which
+    PyTorch collects them, cannot run the file."""
+    try:
+        return list(torch.jit.export_opnames(frozen))  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        kinds = re.findall(r"\b(\w+::\w+)[(\[]", str(frozen.inlined_graph))
+        return sorted({kind for kind in kinds if not kind.startswith("prim::")})

@@ -317,6 +317,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             text = f"{error.filename}: {error.strerror}"
         if " " not in text:  # a mere number or name
             text = f"{type(error).__name__}: {text}"
-        text = _with_line(error, given) or text
+        text = (_with_line(error, given) or text).removeprefix("jit_amp: ")
         print(f"jit-amp: {printable_lines(text)}", file=sys.stderr)
         return 2 if isinstance(error, Mistaken) else 1

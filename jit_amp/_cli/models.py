@@ -24,7 +24,9 @@ from jit_amp._cli.mistakes import Mistaken, is_file, said
 
 
 def model_of(name: str) -> Any:
-    """Returns the model that a name on the command line stands for."""
+    """Returns the model that a name on the command line stands for: the same one for each command,
+    as weights by chance are made from the random seed 0."""
+    torch.manual_seed(0)
     if is_file(name) and not name.endswith(".py"):
         try:
             loaded = torch.jit.load(name)  # type: ignore[no-untyped-call]

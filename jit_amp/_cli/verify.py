@@ -24,15 +24,18 @@ from jit_amp._cli.inputs import check_call, inputs_of
 from jit_amp._cli.mistakes import Mistaken, is_file, mistaken_if_refused, said
 from jit_amp._cli.models import model_of
 from jit_amp._cli.running import DTYPES, on_device, print_out, step
-from jit_amp._explain.graph import place_of
-from jit_amp._explain.records import Place
+from jit_amp._explain.graph import dtype_name, place_of
+from jit_amp._explain.records import REDUCED, Place
 from jit_amp._precision.precision import loaded
 
 CALLS = 3  # of each form
 
 
-def _compared(path: str, a: Any, b: Any, steps: float) -> dict[str, Any]:
-    """One output of both: whether it agrees, and how far apart it is in steps of its dtype."""
+def _compared(
+    path: str, a: Any, b: Any, steps: float, computed_in: torch.dtype | None = None
+) -> dict[str, Any]:
+    """One output of both: whether it agrees, and how far apart it is in steps of its dtype; or, in
+    that of the reduced dtype in which the reference computes."""
     found: dict[str, Any] = {"output": path, "agrees": True, "off": 0.0, "why": ""}
     if not isinstance(a, Tensor) or not isinstance(b, Tensor):
         found["agrees"] = type(a) is type(b) and a == b
@@ -41,9 +44,13 @@ def _compared(path: str, a: Any, b: Any, steps: float) -> dict[str, Any]:
         found["agrees"] = False
         found["why"] = f"{a.dtype} {list(a.shape)} and {b.dtype} {list(b.shape)}"
     elif not torch.equal(a, b):
-        found["off"] = off = _steps_apart(a.detach().cpu(), b.detach().cpu())
-        found["agrees"] = off <= steps
-        found["why"] = f"{off:.3g} steps of {str(a.dtype).removeprefix('torch.')} apart"
+        off = _steps_apart(a.detach().cpu(), b.detach().cpu())
+        dtype, told = a.dtype, ""
+        if computed_in and a.dtype.is_floating_point and a.dtype.itemsize > computed_in.itemsize:
+            off *= torch.finfo(a.dtype).eps / torch.finfo(computed_in).eps
+            dtype, told = computed_in, ", in which the first model computes"
+        found["off"], found["agrees"] = off, off <= steps
+        found["why"] = f"{off:.3g} steps of {dtype_name(dtype)} apart{told}"
     return found
 
 
@@ -123,11 +130,12 @@ def run_verify(given: argparse.Namespace) -> int:
         forms = [each for name, model in named for each in _forms(model, name, given.plain)]
         before = state_of(first, inputs)
         with scope:
+            computed_in = _computed_in(run, inputs)
             expected = calls_of(run, first, inputs, _steps_of(given.first))
         for form, called in forms:
             actual = calls_of(called, called, inputs, _steps_of(form))
             for number, (a, b) in enumerate(zip(expected, actual, strict=True), 1):
-                found = _compared_calls(before, a, b, called, given.steps)
+                found = _compared_calls(before, a, b, called, given.steps, computed_in)
                 rows += [{**row, "form": form, "call": number} for row in found]
             _say_what_is_not_seen(form, before, expected, actual)
     ordered = sorted(rows, key=lambda row: (row["agrees"], -row["off"]))
@@ -151,16 +159,35 @@ def run_verify(given: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
+def _computed_in(model: Any, inputs: tuple[Any, ...]) -> torch.dtype | None:
+    """The coarsest reduced dtype in which products and convolutions of a model run, as explain sees
+    it; None where there is none, or it cannot be seen."""
+    if isinstance(model, _Foreign):
+        return None
+    try:
+        rows = jit_amp.explain(model, inputs).rows
+    except Exception:  # of any class: what the model raises is told where it is called
+        return None
+    ran = {row.computed_in for row in rows if row.flops}
+    found = [getattr(torch, name) for name in REDUCED if name in ran]
+    return max(found, key=lambda dtype: torch.finfo(dtype).eps, default=None)
+
+
 def _steps_of(name: str) -> list[contextlib.AbstractContextManager[None]]:
     return [step(f"{name}, call {call + 1}") for call in range(CALLS)]
 
 
 def _compared_calls(
-    before: State, expected: Call, actual: Call, called: Any, steps: float
+    before: State,
+    expected: Call,
+    actual: Call,
+    called: Any,
+    steps: float,
+    computed_in: torch.dtype | None,
 ) -> Iterator[dict[str, Any]]:
     """Each output of two calls, and each argument and buffer that one of them has written to."""
     for path, a, b in written(before, expected.after, actual.after, _is_same):
-        yield _compared(f"{path} after the call", a, b, steps)
+        yield _compared(f"{path} after the call", a, b, steps, computed_in)
     outputs = actual.outputs
     is_flat = isinstance(called, _Foreign) and called.is_flat
     if is_flat and len(outputs) == len(expected.outputs):
@@ -170,7 +197,7 @@ def _compared_calls(
         yield {"output": "output", "agrees": False, "off": 0.0, "why": why}
         return
     for (path, a), (_, b) in zip(expected.outputs, outputs, strict=True):
-        yield _compared(path, a, b, steps)
+        yield _compared(path, a, b, steps, computed_in)
 
 
 def _is_same(a: Any, b: Any) -> bool:

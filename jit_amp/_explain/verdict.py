@@ -10,6 +10,7 @@ from typing import Any
 
 from jit_amp._explain.records import REDUCED, Operand, Place, Records, Row, Scope
 
+_FEW_BYTES = 5e4  # what is printed as 0.0 MB
 _LITTLE = 0.01  # a share of the time that is not worth a change
 LONG = 200  # characters of an error in a sentence
 
@@ -246,7 +247,7 @@ def _first(rows: Sequence[Row], has: Callable[[Row], Any]) -> list[Row]:
 
 def advice(report: Records) -> Advice | None:
     """See ``Report.advice``."""
-    if not report.rows:
+    if not report.rows or report.error:
         return None
     rows = report.rows
     if overflow := _first(rows, lambda row: row.numerics and row.numerics.overflows):
@@ -298,7 +299,9 @@ def _saved(report: Records, seconds: float, bytes_: int) -> tuple[float, str]:
     whole = sum(row.seconds for row in report.rows)
     if whole:
         return seconds / whole, f"about {1e3 * seconds:.1f} of {1e3 * whole:.1f} ms a call"
-    moved = sum(row.cast_bytes for row in report.rows) or 1
+    if bytes_ < _FEW_BYTES:
+        return 0.0, ""
+    moved = sum(row.cast_bytes for row in report.rows)
     return bytes_ / moved, f"{bytes_ / 1e6:.1f} of the {moved / 1e6:.1f} MB that casts move a call"
 
 

@@ -553,6 +553,13 @@ def _eagers_error(program: Composed, module: ModuleType) -> str:
     return ""
 
 
+def _is_eagers(error: Exception, program: Composed, module: ModuleType) -> bool:
+    """Whether eager raises what freezing tells of an example."""
+    plain = [text.replace("'", "") for text in (_eagers_error(program, module), first_line(error))]
+    eagers, told = plain
+    return bool(eagers) and told.endswith(eagers.partition(": ")[2])
+
+
 def outcome(program: Composed, door: Door, api: Api | None = None) -> Outcome:
     """What comes of a program at a door; no verdict of PyTorch's."""
     api = api or Api()
@@ -579,6 +586,8 @@ def outcome(program: Composed, door: Door, api: Api | None = None) -> Outcome:
         except Exception as error:
             runs = (door.make == "explain" or door.how.traces) and not isinstance(api, PyTorch)
             if runs and first_line(error) == _eagers_error(program, module):
+                return Outcome("raises", first_line(error))
+            if "the module cannot run example" in str(error) and _is_eagers(error, program, module):
                 return Outcome("raises", first_line(error))
             return Outcome("differs", NOT_MADE, f"{first_line(error)}\n{error}")
 
@@ -640,7 +649,7 @@ def _loses_writes(program: Composed) -> bool:
 def _tracers_loss(kind: str, program: Composed, door: Door) -> str:
     """What PyTorch's tracer does not record, where the program without scopes does not show it."""
     of_gradients = kind == "requires_grad" or kind.startswith("gradients'")
-    if of_gradients and re.search(r"torch\.(no_grad|inference_mode)", program.source):
+    if of_gradients and re.search(r"torch\.(no_grad|enable_grad|inference_mode)", program.source):
         return "a trace has no no_grad"
     casts = ("write to float's result", "write to to's result", "write to type_as' result")
     of_casts = any(name.endswith(casts) for name in program.features)

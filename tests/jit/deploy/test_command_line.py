@@ -19,6 +19,8 @@ from jit_amp.__main__ import main
 from ..support import LOADS_PROGRAMS
 
 SOURCE = """
+from contextlib import nullcontext
+
 import torch
 from torch import Tensor, nn
 
@@ -87,6 +89,41 @@ class Mixes(Plain):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             y = torch.relu(x)
         return self.linear(y.double())
+
+
+class Random(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 4)
+
+    @torch.autocast("cpu", dtype=torch.bfloat16)
+    def forward(self, x: Tensor):
+        return self.linear(x).float() * 1.5 - 0.25
+
+
+class Choice(Random):
+    def __init__(self):
+        super().__init__()
+        self.config = {"amp": True}
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16) if self.config["amp"] else nullcontext():
+            return self.linear(x)
+
+
+class Recorded(Random):
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=torch.bfloat16), torch.profiler.record_function("a"):
+            return self.linear(x)
+
+
+class Nearly(Random):
+    def forward(self, x: Tensor):
+        return self.linear(x).float() * 1.5 - 0.25 + self.off
+
+    def __init__(self):
+        super().__init__()
+        self.off = 2.0**-8
 
 
 class NotFinite(Plain):
@@ -515,3 +552,32 @@ def test_verify_with_a_precision(capsys: Any, units: str) -> None:
     ):
         status, _, err = run(capsys, "verify", *wrong, *given)
         assert status == 2 and err.startswith("jit-amp: ") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["Random", "Choice", "Recorded"])
+def test_what_freeze_takes_the_command_takes(capsys: Any, name: str) -> None:
+    """Scopes that plain torch.jit.script refuses, drops, or has nothing for; and each command makes
+    the same weights by chance."""
+    given = ["--input", "float32[2,8]"]
+    status, out, err = run(capsys, "freeze", f"models:{name}", *given, "-o", "m.pt")
+    assert (status, err) == (0, "") and out.startswith("m.pt: ") and " 0 kinds" not in out
+    status, out, _ = run(capsys, "verify", f"models:{name}", "m.pt", *given, "--plain")
+    assert status == 0 and "3 of 3 outputs agree" in out
+
+
+def test_steps_are_those_of_the_dtype_in_which_the_first_model_computes(capsys: Any) -> None:
+    given = ["--input", "float32[2,8]", "--steps", "2"]
+    status, out, _ = run(capsys, "verify", "models:Random", "models:Nearly", *given)
+    assert status == 0 and "steps of bfloat16 apart, in which the first model computes" in out
+    status, out, _ = run(capsys, "verify", "models:Nearly", "models:Random", *given)
+    assert status == 1 and "steps of float32 apart" in out
+
+
+def test_a_dtype_that_never_ran_passes_no_limit(capsys: Any) -> None:
+    asked = ["explain", "models:Random", "--input", "float32[2,8]", "--autocast", "fp16"]
+    status, _, err = run(capsys, *asked)
+    assert status == 0 and "nothing ran in float16: the model's own scopes are for bfl" in err
+    status, _, err = run(capsys, *asked, "--fail-over", "overflows=0")
+    assert status == 1 and "nothing ran in float16" in err
+    status, _, err = run(capsys, "explain", "models:Plain", *asked[2:], "--fail-over", "nans=0")
+    assert (status, err) == (0, "")
