@@ -23,7 +23,7 @@ from jit_amp._cli import errors
 from jit_amp._cli.mistakes import Mistaken, is_file
 from jit_amp._version import __version__
 
-MODEL_HELP = "a TorchScript file, or package.module:name, such as net:Net of net.py"
+MODEL_HELP = "a TorchScript file, or package.module:name, such as net:Net, or path/net.py:Net"
 INPUT_HELP = (
     "an argument, repeated for several: float32[1,3,224,224] is a random tensor, 3 or true or null "
     "a value, JSON a list or dictionary of these, a path what torch.save wrote there (a tuple is "
@@ -79,6 +79,15 @@ def _file(text: str) -> Path:
     return Path(text)
 
 
+class _Once(argparse.Action):
+    def __call__(
+        self, parser: Any, given: argparse.Namespace, value: Any, option: Any = ""
+    ) -> None:
+        if getattr(given, self.dest) is not None:
+            parser.error(f"{option} is given twice: two reports are compared at a time")
+        setattr(given, self.dest, value)
+
+
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         from importlib import metadata
@@ -128,6 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--all", action="store_true", help="all lines, with their operators")
     made.add_argument(
         "--against",
+        action=_Once,
         metavar="REPORT",
         help="compare with a report that --json wrote, or with the same under bf16, fp16 or none",
     )

@@ -405,6 +405,13 @@ def test_mistakes_are_told_in_a_line(capsys: Any, arguments: list[str], said: st
     assert "Traceback" not in err
 
 
+def test_two_reports_are_compared_and_not_three(capsys: Any) -> None:
+    with pytest.raises(SystemExit) as exited:
+        main(["explain", "models:Scoped", "--against", "bf16", "--against", "none"])
+    assert exited.value.code == 2
+    assert "--against is given twice" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("steps", ["nan", "-1", "inf", "many"])
 def test_mistakes_that_argparse_tells(capsys: Any, steps: str) -> None:
     with pytest.raises(SystemExit) as exited:
