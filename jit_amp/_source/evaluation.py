@@ -13,9 +13,10 @@ import contextlib
 import dis
 import functools
 import gc
+import inspect
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -264,6 +265,8 @@ class _Watch:
                 self._called(frame)
             elif event == "return":
                 self.depth -= 1
+        elif code in _ASKS_FOR_DEVICES and event in ("call", "return"):
+            self.depth += 1 if event == "call" else -1
         elif event == "c_call" and not self.depth and code.co_filename not in _OWN_FILES:
             self._called_c(argument)
 
@@ -305,6 +308,28 @@ class _Watch:
             elif full != "sys.exc_info" and (is_builtin or not isinstance(owner, _HARMLESS)):
                 self.foreign = full
 
+
+def _codes_of(names: Iterable[str]) -> Iterator[types.CodeType]:
+    for name in names:
+        found: Any = torch
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        code = getattr(inspect.unwrap(found), "__code__", None) if callable(found) else None
+        if code is not None:
+            yield code
+
+
+# What tells which devices there are, of which a build for them asks the driver.
+_ASKS_FOR_DEVICES = frozenset(
+    _codes_of(
+        f"{device}.{name}"
+        for device in ("cuda", "xpu", "mps", "mtia", "backends.mps", "accelerator")
+        for name in (
+            "is_available", "device_count", "is_bf16_supported", "is_built", "current_accelerator",
+            "get_device_capability",
+        )
+    )
+)  # fmt: skip
 
 # What has methods in C that do nothing to the world.
 _HARMLESS = (

@@ -3,6 +3,7 @@
 import contextlib
 import cProfile
 import dataclasses
+import gc
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -415,3 +416,30 @@ def test_state_that_is_empty_when_it_is_scripted_is_no_setting(kind: Any, make: 
     for call in range(4):
         with torch.no_grad(), known_warnings_ignored():
             assert_same(made(X), eager(X), f"call {call}")
+
+
+@contextlib.contextmanager
+def on_what_is_there() -> Iterator[None]:
+    """As accelerate's and others' helpers find their device."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    with torch.autocast(device, dtype=torch.bfloat16):
+        yield
+
+
+class OnWhatIsThere(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        with on_what_is_there():
+            return x @ x
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a builtin stands in for the driver")
+def test_a_helper_may_ask_the_driver_for_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a build for CUDA that is a function in C, and it changes nothing that a scope is about."""
+    asks_the_driver = gc.isenabled  # says no while an expression is evaluated
+    monkeypatch.setattr(torch._C, "_cuda_getDeviceCount", asks_the_driver, raising=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "_nvml_based_avail", lambda: False)
+        scripted = jit_amp.script(OnWhatIsThere())
+    monkeypatch.undo()
+    for _ in range(3):
+        assert_same(scripted(X), OnWhatIsThere()(X), "asked")

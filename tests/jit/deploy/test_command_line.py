@@ -444,7 +444,7 @@ def test_the_line_of_a_model_that_raises(capsys: Any, command: str, form: str) -
     lines = told.splitlines()
     [said] = [each for each in lines if each.startswith("jit-amp:")]
     line = SOURCE.splitlines().index("        return self.linear(y.double())") + 1
-    assert status == 1 and f"models.py:{line}: RuntimeError: " in said and "mat1 and mat2" in said
+    assert status == 1 and f"models.py:{line}: " in said and "mat1 and mat2" in said
     shown = ["    return self.linear(y.double())"] * (form != "traced")  # no file has its text
     assert lines[lines.index(said) + 1 :] == [
         *shown,
