@@ -96,13 +96,24 @@ def _run(graph: torch._C.Graph, first: list[Any], again: Callable[[], list[Any]]
     is_recorded = torch.is_grad_enabled()
     run_once = optimized_execution(False)
     with process_state.random_state(), process_state.modes(), process_state.no_autocast(), run_once:
-        try:
-            with torch.no_grad():
-                forward(*first)
-        except RuntimeError as error:
-            if not is_recorded or "does not require grad" not in str(error):
-                raise
-            forward(*again())  # it computes gradients itself
+        # In a function of its own: an interrupt at the line of a `try` that begins a `with` is not
+        # heard by the contexts (CPython 3.11).
+        _call(forward, first, again, is_recorded)
+
+
+def _call(
+    forward: Callable[..., Any],
+    first: list[Any],
+    again: Callable[[], list[Any]],
+    is_recorded: bool,
+) -> None:
+    try:
+        with torch.no_grad():
+            forward(*first)
+    except RuntimeError as error:
+        if not is_recorded or "does not require grad" not in str(error):
+            raise
+        forward(*again())  # it computes gradients itself
 
 
 def _can_run(node: Any) -> bool:
