@@ -37,13 +37,11 @@ def run_explain(given: argparse.Namespace) -> int:
     else:
         print_out(given, compared or shown.to_text(all=given.all), is_printable=True)
     told = over(shown, limits) if limits else []
-    if given.autocast and (missing := _never_ran(shown, given.autocast)):
-        told += [missing] if limits else []
-        if not limits:
-            print(f"jit-amp: {missing}", file=sys.stderr)
-    for each in told:
+    missing = _never_ran(shown, given.autocast) if given.autocast else ""
+    for each in filter(None, (*told, missing)):
         print(f"jit-amp: {each}", file=sys.stderr)
-    return 1 if shown.refusal or shown.error or told else 0
+    failed = shown.refusal or shown.error or told or (limits and missing)
+    return 1 if failed else 0
 
 
 def _never_ran(report: Report, autocast: str) -> str:
