@@ -71,8 +71,9 @@ std::vector<jit_amp::Around> around(const std::vector<PythonScope>& scopes) {
 }
 
 // The state around a call: the devices whose autocast is on, with their dtypes.
-jit_amp::State entry_state(const std::map<std::string, std::optional<at::ScalarType>>& entry) {
-  jit_amp::State state;
+jit_amp::AutocastState entry_state(
+    const std::map<std::string, std::optional<at::ScalarType>>& entry) {
+  jit_amp::AutocastState state;
   for (const auto& [device, dtype] : entry) {
     state.devices[c10::Device(device).type()] = {true, dtype};
   }
@@ -301,19 +302,20 @@ void bind_errors(py::module_& m) {
 void bind_scripting(py::module_& m) {
   m.def("take_turn", &jit_amp::take_turn);
   m.def("leave_turn", &jit_amp::leave_turn);
-  py::class_<jit_amp::Sources>(m, "Sources")
-      .def_readonly("qualified_name", &jit_amp::Sources::qualified_name)
-      .def_readonly("arguments", &jit_amp::Sources::arguments)
-      .def_property_readonly("texts",
-                             [](const jit_amp::Sources& all) { return as_python(all.texts); })
-      .def_property_readonly("writes",
-                             [](const jit_amp::Sources& all) { return as_python(all.writes); })
-      .def_property_readonly("anew",
-                             [](const jit_amp::Sources& all) { return as_python(all.anew); });
-  m.def("sources_of", [](const StrongFunctionPtr& function) {
-    return jit_amp::sources_of(torch::jit::toGraphFunction(*function.function_));
+  py::class_<jit_amp::CompiledFunction>(m, "CompiledFunction")
+      .def_readonly("qualified_name", &jit_amp::CompiledFunction::qualified_name)
+      .def_readonly("arguments", &jit_amp::CompiledFunction::arguments)
+      .def_property_readonly(
+          "texts", [](const jit_amp::CompiledFunction& all) { return as_python(all.texts); })
+      .def_property_readonly(
+          "writes", [](const jit_amp::CompiledFunction& all) { return as_python(all.writes); })
+      .def_property_readonly(
+          "anew", [](const jit_amp::CompiledFunction& all) { return as_python(all.anew); });
+  m.def("compiled_functions", [](const StrongFunctionPtr& function) {
+    return jit_amp::compiled_functions(torch::jit::toGraphFunction(*function.function_));
   });
-  m.def("sources_of", [](const Module& module) { return jit_amp::sources_of(module); });
+  m.def("compiled_functions",
+        [](const Module& module) { return jit_amp::compiled_functions(module); });
   m.def("attribute_type", &jit_amp::attribute_type);
   // Whether it is right as it is: lowered before, or without scopes, and served now.
   m.def("leave_function", [](const StrongFunctionPtr& function) {
@@ -499,10 +501,10 @@ void bind_freezing(py::module_& m) {
 
 // jit_amp.trace.
 void bind_tracing(py::module_& m) {
-  py::class_<jit_amp::Recording>(m, "Recording")
+  py::class_<jit_amp::TraceRecording>(m, "TraceRecording")
       .def(py::init<>())
-      .def("stop", &jit_amp::Recording::stop)
-      .def("check", &jit_amp::Recording::check);
+      .def("stop", &jit_amp::TraceRecording::stop)
+      .def("check", &jit_amp::TraceRecording::check);
   m.def("record_enter", [](const PythonScope& scope, bool dtype_given, const std::string& file,
                            size_t line, const std::string& text) {
     auto recorded = around({scope})[0];
@@ -684,16 +686,16 @@ void bind_policies(py::module_& m) {
 
 // For tests, and for those who look for what a pass does (docs/internals.md).
 void bind_tests(py::module_& m) {
-  m.def("run_pass",
-        [](const std::string& pass, const std::shared_ptr<torch::jit::Graph>& graph,
-           const std::map<std::string, std::optional<at::ScalarType>>& entry, bool stock) {
-          jit_amp::Context context;
-          context.graph = graph;
-          context.entry = entry_state(entry);
-          context.product = stock ? jit_amp::Product::stock : jit_amp::Product::in_process;
-          context.target = stock ? jit_amp::Target::server : jit_amp::Target::portable;
-          return jit_amp::run_alone(pass, context);
-        });
+  m.def("run_pass", [](const std::string& pass, const std::shared_ptr<torch::jit::Graph>& graph,
+                       const std::map<std::string, std::optional<at::ScalarType>>& entry,
+                       bool stock) {
+    jit_amp::Context context;
+    context.graph = graph;
+    context.entry = entry_state(entry);
+    context.destination = stock ? jit_amp::Destination::stock : jit_amp::Destination::in_process;
+    context.target = stock ? jit_amp::Target::server : jit_amp::Target::portable;
+    return jit_amp::run_alone(pass, context);
+  });
   m.def("facts_of", &jit_amp::facts_of);
   m.def("flattened", [](const StrongFunctionPtr& function, const std::string& last) {
     return jit_amp::flattened(torch::jit::toGraphFunction(*function.function_), nullptr, last);

@@ -16,7 +16,7 @@
 namespace jit_amp {
 namespace {
 
-bool is_for_cpu_alone(const State& state) {
+bool is_for_cpu_alone(const AutocastState& state) {
   return std::all_of(state.devices.begin(), state.devices.end(), [](const auto& device) {
     return device.second.enabled == (device.first == at::kCPU);
   });
@@ -24,7 +24,7 @@ bool is_for_cpu_alone(const State& state) {
 
 // The accelerator that the state is for; CUDA, where for none. None where it is for two, or for a
 // device without lists, which the definitions do not know.
-std::optional<c10::DeviceType> accelerator_in(const State& state) {
+std::optional<c10::DeviceType> accelerator_in(const AutocastState& state) {
   std::optional<c10::DeviceType> found;
   for (const auto& [device, inside] : state.devices) {
     if (inside.enabled && device != at::kCPU) {
@@ -40,23 +40,23 @@ std::optional<c10::DeviceType> accelerator_in(const State& state) {
 // The sources of definitions, and where each holds. The first that does and has the operator is it.
 struct DefinitionSource {
   const char* text;
-  bool (*holds)(const c10::FunctionSchema& op, const State& state);
+  bool (*holds)(const c10::FunctionSchema& op, const AutocastState& state);
 };
 
 // What was seen of a composite's code holds on each device that runs the same.
-bool on_any_device(const c10::FunctionSchema& op, const State& state) {
+bool on_any_device(const c10::FunctionSchema& op, const AutocastState& state) {
   return accelerator_in(state) == at::kCUDA || is_shared_code(op);
 }
-bool on_cpu_alone(const c10::FunctionSchema&, const State& state) {
+bool on_cpu_alone(const c10::FunctionSchema&, const AutocastState& state) {
   return is_for_cpu_alone(state);
 }
 // What CUDA's autocast alone does to an operator.
-bool on_cuda(const c10::FunctionSchema& op, const State& state) {
+bool on_cuda(const c10::FunctionSchema& op, const AutocastState& state) {
   return accelerator_in(state) == at::kCUDA &&
          (!state.active(at::kCPU) || policy_of(op, at::kCPU) == Policy::untouched);
 }
 // And XPU's, which has CUDA's lists.
-bool on_cuda_or_xpu(const c10::FunctionSchema& op, const State& state) {
+bool on_cuda_or_xpu(const c10::FunctionSchema& op, const AutocastState& state) {
   return on_cuda(op, state) ||
          (accelerator_in(state) == at::kXPU && is_shared_code(op) &&
           (!state.active(at::kCPU) || policy_of(op, at::kCPU) == Policy::untouched));
@@ -116,7 +116,7 @@ bool tensordot_is_mm() {
 
 // Functions that all definitions have: what the state and this machine say. And `lowered`, for
 // which `specialize` puts a cast.
-std::string preamble(const State& state) {
+std::string preamble(const AutocastState& state) {
   const auto function = [](const char* name, bool value) {
     return c10::str("def ", name, "() -> bool:\n    return ", value ? "True" : "False", "\n\n");
   };
@@ -133,7 +133,7 @@ std::string preamble(const State& state) {
 
 }  // namespace
 
-std::optional<Defined> defined(const c10::FunctionSchema& op, const State& state) {
+std::optional<Defined> defined(const c10::FunctionSchema& op, const AutocastState& state) {
   const auto accelerator = accelerator_in(state);
   if (!accelerator || op.name().rfind("aten::", 0) != 0) {
     return std::nullopt;
@@ -150,7 +150,7 @@ std::optional<Defined> defined(const c10::FunctionSchema& op, const State& state
 }
 
 bool is_defined(const c10::FunctionSchema& op, c10::DeviceType device) {
-  State state;
+  AutocastState state;
   state.devices[device] = {true, c10::kBFloat16};
   return defined(op, state).has_value();
 }

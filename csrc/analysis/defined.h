@@ -23,7 +23,7 @@ struct Defined {
 };
 
 // What the operator does in the state; nothing, where it has no definition.
-std::optional<Defined> defined(const c10::FunctionSchema& op, const State& state);
+std::optional<Defined> defined(const c10::FunctionSchema& op, const AutocastState& state);
 
 // Whether there is one in a scope for the device.
 bool is_defined(const c10::FunctionSchema& op, c10::DeviceType device);

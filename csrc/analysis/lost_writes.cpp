@@ -18,7 +18,7 @@ namespace {
 using namespace torch::jit;
 
 struct Found {
-  std::vector<Sources> sources;
+  std::vector<CompiledFunction> functions;
   std::unordered_set<const Function*> functions;
 };
 
@@ -49,7 +49,7 @@ void add(GraphFunction& function, Found& all) {
     return;
   }
   function.ensure_defined();
-  Sources found;
+  CompiledFunction found;
   found.qualified_name = function.qualname().qualifiedName();
   for (const c10::Argument& argument : function.getSchema().arguments()) {
     found.arguments.emplace(argument.name(), argument.type());
@@ -82,18 +82,18 @@ void add(GraphFunction& function, Found& all) {
       add(*callee, all);
     }
   }
-  all.sources.push_back(std::move(found));
+  all.functions.push_back(std::move(found));
 }
 
 }  // namespace
 
-std::vector<Sources> sources_of(GraphFunction& function) {
+std::vector<CompiledFunction> compiled_functions(GraphFunction& function) {
   Found found;
   refusing_unfit_graphs([&] { add(function, found); });
-  return std::move(found.sources);
+  return std::move(found.functions);
 }
 
-std::vector<Sources> sources_of(const Module& module) {
+std::vector<CompiledFunction> compiled_functions(const Module& module) {
   Found found;
   refusing_unfit_graphs([&] {
     for (const Module& each : module.modules()) {
@@ -105,7 +105,7 @@ std::vector<Sources> sources_of(const Module& module) {
       }
     }
   });
-  return std::move(found.sources);
+  return std::move(found.functions);
 }
 
 c10::TypePtr attribute_type(const c10::TypePtr& type, const std::string& name) {

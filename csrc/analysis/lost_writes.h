@@ -25,7 +25,7 @@ using SourceLine = std::pair<std::string, size_t>;
 using SourceSpan = std::pair<size_t, size_t>;
 
 // Of one function that PyTorch has compiled.
-struct Sources {
+struct CompiledFunction {
   std::string qualified_name;
   std::map<std::string, c10::TypePtr> arguments;
   std::set<SourceText> texts;  // that it was compiled from; none where no node is left
@@ -38,8 +38,8 @@ struct Sources {
 // Of a function, or of a module's functions, and of all that they run. Modules that are frozen are
 // left out: their graphs are not what the text was compiled to.
 // Throws AutocastError of a graph that calls what is not there.
-std::vector<Sources> sources_of(torch::jit::GraphFunction& function);
-std::vector<Sources> sources_of(const torch::jit::Module& module);
+std::vector<CompiledFunction> compiled_functions(torch::jit::GraphFunction& function);
+std::vector<CompiledFunction> compiled_functions(const torch::jit::Module& module);
 
 // The type of an attribute or a constant of a module or an object; null where it has none.
 c10::TypePtr attribute_type(const c10::TypePtr& type, const std::string& name);

@@ -23,7 +23,7 @@ bool is_query(const Node* node) {
 
 // The device that a query asks about, if it is known; without an argument it is CUDA's. Of a third
 // device, a state says something only where a scope names it.
-std::optional<DeviceType> query_device(const Node* node, const State& state) {
+std::optional<DeviceType> query_device(const Node* node, const AutocastState& state) {
   if (node->kind() == kIsCpuEnabled || node->kind() == kGetCpuDtype) {
     return DeviceType::CPU;
   }
@@ -41,13 +41,13 @@ std::optional<DeviceType> query_device(const Node* node, const State& state) {
   return std::nullopt;
 }
 
-std::optional<NodePlan> planned(Node* node, const State& state, const State& entry, Product product,
-                                DeviceType accelerator) {
+std::optional<NodePlan> planned(Node* node, const AutocastState& state, const AutocastState& entry,
+                                Destination destination, DeviceType accelerator) {
   NodePlan plan{node, &state};
   if (is_query(node)) {
     plan.query = query_device(node, state);
     if (!plan.query && (state.active() || state != entry)) {
-      plan.dispatches = product == Product::in_process;
+      plan.dispatches = destination == Destination::in_process;
       plan.queries_by_name = !plan.dispatches && !toIValue(node->input(0));
     }
     const bool is_planned = plan.query || plan.dispatches || plan.queries_by_name;
@@ -56,12 +56,12 @@ std::optional<NodePlan> planned(Node* node, const State& state, const State& ent
   for (const DeviceType device : state.named()) {
     // A third device's ambient autocast is not suspended: it has to be switched off.
     const bool is_known = device == DeviceType::CPU || device == accelerator;
-    const bool switches_off = !is_known && product == Product::in_process;
+    const bool switches_off = !is_known && destination == Destination::in_process;
     if (!state.active(device) && !switches_off) {
       continue;
     }
     const Policy policy = policy_of(node, device);
-    const Action action = is_known                      ? action_of(policy, device, product)
+    const Action action = is_known                      ? action_of(policy, device, destination)
                           : policy == Policy::untouched ? Action::none
                                                         : Action::dispatch;
     if (action == Action::dispatch) {
@@ -84,31 +84,32 @@ std::optional<NodePlan> planned(Node* node, const State& state, const State& ent
   return std::nullopt;
 }
 
-void collect_plans(Block* block, const Scopes& scopes, const State& entry, Product product,
-                   DeviceType accelerator, std::vector<NodePlan>& plans) {
+void collect_plans(Block* block, const Scopes& scopes, const AutocastState& entry,
+                   Destination destination, DeviceType accelerator, std::vector<NodePlan>& plans) {
   for (Node* node : block->nodes()) {
     const auto found = scopes.state.find(node);
     if (found == scopes.state.end()) {
       continue;  // part of a scope
     }
-    if (const auto plan = planned(node, *found->second, entry, product, accelerator)) {
+    if (const auto plan = planned(node, *found->second, entry, destination, accelerator)) {
       plans.push_back(*plan);
       if (plan->dispatches) {
         continue;
       }
     }
     for (Block* inner : node->blocks()) {
-      collect_plans(inner, scopes, entry, product, accelerator, plans);
+      collect_plans(inner, scopes, entry, destination, accelerator, plans);
     }
     if (node->kind() == prim::fork) {
-      collect_plans(node->g(attr::Subgraph)->block(), scopes, entry, product, accelerator, plans);
+      collect_plans(node->g(attr::Subgraph)->block(), scopes, entry, destination, accelerator,
+                    plans);
     }
   }
 }
 
 }  // namespace
 
-Action action_of(Policy policy, DeviceType device, Product product) {
+Action action_of(Policy policy, DeviceType device, Destination destination) {
   if (!has_lists(device)) {
     return policy == Policy::untouched ? Action::none : Action::dispatch;
   }
@@ -130,7 +131,7 @@ Action action_of(Policy policy, DeviceType device, Product product) {
     case Policy::promote_inside:
       // cat and stack promote by themselves, to the same dtype. In process the dispatcher's
       // autocast is there to refuse what they do not: two reduced dtypes.
-      return product == Product::in_process ? Action::dispatch : Action::none;
+      return destination == Destination::in_process ? Action::dispatch : Action::none;
     case Policy::opaque:
     case Policy::banned:
       break;
@@ -138,8 +139,9 @@ Action action_of(Policy policy, DeviceType device, Product product) {
   return Action::dispatch;
 }
 
-DeviceType accelerator_of(const Scopes& scopes, const State& entry, Product product) {
-  if (product == Product::stock) {
+DeviceType accelerator_of(const Scopes& scopes, const AutocastState& entry,
+                          Destination destination) {
+  if (destination == Destination::stock) {
     for (const DeviceType device : kAccelerators) {
       if (entry.active(device) ||
           std::any_of(scopes.states.begin(), scopes.states.end(),
@@ -155,11 +157,11 @@ bool asks_whether_enabled(const Node* node) {
   return node->kind() == kIsEnabled || node->kind() == kIsCpuEnabled;
 }
 
-std::vector<NodePlan> plan_of(Graph& graph, const Scopes& scopes, const State& entry,
-                              Product product) {
+std::vector<NodePlan> plan_of(Graph& graph, const Scopes& scopes, const AutocastState& entry,
+                              Destination destination) {
   std::vector<NodePlan> plans;
-  collect_plans(graph.block(), scopes, entry, product, accelerator_of(scopes, entry, product),
-                plans);
+  collect_plans(graph.block(), scopes, entry, destination,
+                accelerator_of(scopes, entry, destination), plans);
   return plans;
 }
 

@@ -17,7 +17,7 @@
 
 namespace jit_amp {
 
-enum class Product : uint8_t {
+enum class Destination : uint8_t {
   in_process,  // the dispatcher's own autocast is at hand
   stock        // PyTorch's own operators are all there is: jit_amp.freeze, jit_amp.export
 };
@@ -34,12 +34,12 @@ enum class Action : uint8_t {
 };
 
 // What to do to an operator with this policy, where autocast is on for `device`.
-Action action_of(Policy policy, c10::DeviceType device, Product product);
+Action action_of(Policy policy, c10::DeviceType device, Destination destination);
 
 // What is to be done to one node. A node to which nothing is done has none.
 struct NodePlan {
   torch::jit::Node* node;
-  const State* state;  // in force at the node; the Scopes own it
+  const AutocastState* state;  // in force at the node; the Scopes own it
   Action cpu = Action::none;
   Action accelerator = Action::none;  // for the device that accelerator_of gives
   // Some device needs the dispatcher's autocast: the whole node, with its blocks, becomes one
@@ -52,12 +52,13 @@ struct NodePlan {
 // The accelerator whose casts are in a lowered graph, beside the CPU's. In process CUDA, as the
 // dispatcher does the rest; else the first that a scope switches on, as a stock graph has room for
 // one.
-c10::DeviceType accelerator_of(const Scopes& scopes, const State& entry, Product product);
+c10::DeviceType accelerator_of(const Scopes& scopes, const AutocastState& entry,
+                               Destination destination);
 
 // In program order, each node before what its blocks hold. `entry` is the state that `scopes` was
 // found with.
-std::vector<NodePlan> plan_of(torch::jit::Graph& graph, const Scopes& scopes, const State& entry,
-                              Product product);
+std::vector<NodePlan> plan_of(torch::jit::Graph& graph, const Scopes& scopes,
+                              const AutocastState& entry, Destination destination);
 
 // Whether the node asks whether autocast is enabled, rather than for a dtype.
 bool asks_whether_enabled(const torch::jit::Node* node);

@@ -12,7 +12,7 @@
 //     operators whose result has their operand's dtype.
 //
 // A frozen module's guard asks for them (guards.h). An analysis: the graph does not change. Must
-// run after: lower (as Product::stock), decompose. Loops must be marked.
+// run after: lower (as Destination::stock), decompose. Loops must be marked.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

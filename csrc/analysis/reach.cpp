@@ -19,7 +19,7 @@ std::string reach(const std::string& overload, const std::string& device) {
   const c10::FunctionSchema& schema = op->schema();
   const auto type = c10::Device(device).type();
   const Policy policy = policy_of(schema, type);
-  switch (action_of(policy, type, Product::stock)) {
+  switch (action_of(policy, type, Destination::stock)) {
     case Action::none:
       return "untouched";
     case Action::to_scope:

@@ -23,12 +23,12 @@ struct Instance {
 // One `with` that is open: what it entered, and what leaving it restores.
 struct Frame {
   Instance* instance;
-  State before;
+  AutocastState before;
 };
 
 class Finder {
  public:
-  Finder(Graph& graph, const State& entry) : graph_(graph), current_(entry) {}
+  Finder(Graph& graph, const AutocastState& entry) : graph_(graph), current_(entry) {}
 
   Scopes run() {
     visit(graph_.block());
@@ -253,7 +253,7 @@ class Finder {
     return value->type()->kind() == c10::TypeKind::ClassType && is_autocast_class(value->type());
   }
 
-  const State* intern() {
+  const AutocastState* intern() {
     if (!here_) {
       for (const auto& state : found_.states) {
         if (*state == current_) {
@@ -261,15 +261,15 @@ class Finder {
           return here_;
         }
       }
-      found_.states.push_back(std::make_unique<const State>(current_));
+      found_.states.push_back(std::make_unique<const AutocastState>(current_));
       here_ = found_.states.back().get();
     }
     return here_;
   }
 
   Graph& graph_;
-  State current_;
-  const State* here_ = nullptr;  // current_, interned
+  AutocastState current_;
+  const AutocastState* here_ = nullptr;  // current_, interned
   Node* last_enter_ = nullptr;
   std::unordered_map<Value*, Instance> instances_;
   std::unordered_map<Value*, Value*> aliases_;  // `as` name -> object
@@ -278,13 +278,13 @@ class Finder {
 
 }  // namespace
 
-bool State::active() const {
+bool AutocastState::active() const {
   const auto names = named();
   return std::any_of(names.begin(), names.end(),
                      [this](c10::DeviceType device) { return active(device); });
 }
 
-bool State::active(c10::DeviceType device) const {
+bool AutocastState::active(c10::DeviceType device) const {
   return at(device).enabled ||
          std::any_of(dynamic.begin(), dynamic.end(), [&](const Dynamic& scope) {
            const auto inside = scope.inside.find(device);
@@ -293,7 +293,7 @@ bool State::active(c10::DeviceType device) const {
          });
 }
 
-std::set<c10::DeviceType> State::named() const {
+std::set<c10::DeviceType> AutocastState::named() const {
   std::set<c10::DeviceType> names;
   for (const auto& [device, state] : devices) {
     names.insert(device);
@@ -306,12 +306,12 @@ std::set<c10::DeviceType> State::named() const {
   return names;
 }
 
-DeviceState State::at(c10::DeviceType device) const {
+DeviceState AutocastState::at(c10::DeviceType device) const {
   auto found = devices.find(device);
   return found == devices.end() ? DeviceState{} : found->second;
 }
 
-Scopes find_scopes(torch::jit::Graph& graph, const State& entry) {
+Scopes find_scopes(torch::jit::Graph& graph, const AutocastState& entry) {
   return Finder(graph, entry).run();
 }
 

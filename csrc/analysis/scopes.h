@@ -46,7 +46,7 @@ struct Dynamic {
 
 // Autocast's state at one point of a program; a device that is absent has the default one. The
 // dynamic scopes, from the outermost, come on top.
-struct State {
+struct AutocastState {
   std::map<c10::DeviceType, DeviceState> devices;
   std::vector<Dynamic> dynamic;
   std::optional<bool> cache_enabled;  // none: as around the call
@@ -58,7 +58,7 @@ struct State {
   DeviceState at(c10::DeviceType device) const;
   // The devices that it says something of.
   std::set<c10::DeviceType> named() const;
-  bool operator==(const State&) const = default;
+  bool operator==(const AutocastState&) const = default;
 };
 
 // Where a scope is entered or left.
@@ -73,7 +73,7 @@ struct Boundary {
 
 struct Scopes {
   // The state in force at a node. A scope's own nodes (see `scaffolding`) have none.
-  std::unordered_map<const torch::jit::Node*, const State*> state;
+  std::unordered_map<const torch::jit::Node*, const AutocastState*> state;
   // The nodes that make up the scopes: constructors, Enter, Exit; in program order.
   std::vector<torch::jit::Node*> scaffolding;
   // In program order.
@@ -81,12 +81,12 @@ struct Scopes {
   // What eager would warn of.
   std::vector<std::string> warnings;
   // Owns what `state` points to.
-  std::vector<std::unique_ptr<const State>> states;
+  std::vector<std::unique_ptr<const AutocastState>> states;
 };
 
 // Throws AutocastError: an argument of a scope or the choice of a scope that is known only at run
 // time, an unknown device, an autocast object that is used for anything but `with`, scopes that do
 // not nest.
-Scopes find_scopes(torch::jit::Graph& graph, const State& entry);
+Scopes find_scopes(torch::jit::Graph& graph, const AutocastState& entry);
 
 }  // namespace jit_amp

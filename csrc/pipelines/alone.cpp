@@ -151,7 +151,7 @@ std::string facts_of(const std::shared_ptr<Graph>& graph) {
   return out.str();
 }
 
-std::string scopes_of(const std::shared_ptr<Graph>& graph, const State& entry) {
+std::string scopes_of(const std::shared_ptr<Graph>& graph, const AutocastState& entry) {
   const Scopes scopes = find_scopes(*graph, entry);
   std::ostringstream out;
   for (const Node* node : all_nodes(*graph)) {

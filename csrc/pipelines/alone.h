@@ -30,6 +30,6 @@ std::shared_ptr<torch::jit::Graph> specialized(const std::shared_ptr<torch::jit:
 std::string facts_of(const std::shared_ptr<torch::jit::Graph>& graph);
 
 // The autocast state at each node, a line each: "aten::mm cpu=BFloat16".
-std::string scopes_of(const std::shared_ptr<torch::jit::Graph>& graph, const State& entry);
+std::string scopes_of(const std::shared_ptr<torch::jit::Graph>& graph, const AutocastState& entry);
 
 }  // namespace jit_amp

@@ -116,7 +116,7 @@ bool run_lower_methods(ModuleContext& c) {
       continue;
     }
     context.self = submodule(c.module, kept.path)._ivalue();
-    context.product = Product::stock;
+    context.destination = Destination::stock;
     context.target = c.target;
     if (c.io) {
       context.io_dtype = {c.io->dtype, dtype_of_weights(c.module)};

@@ -55,8 +55,8 @@ struct Context {
   // What is compiled, and for what. `self` is null for a function.
   torch::jit::GraphFunction* function = nullptr;
   torch::jit::ObjectPtr self = nullptr;
-  Product product = Product::in_process;
-  State entry = {};  // the autocast state around a call
+  Destination destination = Destination::in_process;
+  AutocastState entry = {};  // the autocast state around a call
   Target target = Target::exact;
   std::vector<torch::jit::Stack> examples = {};    // of a frozen module's arguments, without self
   std::optional<IoDtype> io_dtype = std::nullopt;  // what a frozen module takes and gives

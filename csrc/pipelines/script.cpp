@@ -21,7 +21,7 @@ namespace jit_amp {
 namespace {
 
 bool run_flatten(Context& c) {
-  c.graph = flatten(*c.function, c.self, /*is_final=*/c.product == Product::stock);
+  c.graph = flatten(*c.function, c.self, /*is_final=*/c.destination == Destination::stock);
   return true;
 }
 
@@ -34,7 +34,7 @@ bool run_fix_attributes(Context& c) {
 
 bool run_lower(Context& c) {
   c.scopes = find_scopes(*c.graph, c.entry);  // it names nodes: nothing may come in between
-  return lower(c.graph, c.scopes, c.entry, c.product);
+  return lower(c.graph, c.scopes, c.entry, c.destination);
 }
 
 bool run_enter_scopes(Context& c) {

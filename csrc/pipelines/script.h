@@ -9,10 +9,10 @@
 
 namespace jit_amp {
 
-// From source to flat. Reads `function`, `self`, `product` and `target`; writes `reads`.
+// From source to flat. Reads `function`, `self`, `destination` and `target`; writes `reads`.
 const std::vector<Pass>& flattening();
 
-// From flat to lowered. Reads `product` and `entry`; writes `scopes`.
+// From flat to lowered. Reads `destination` and `entry`; writes `scopes`.
 const std::vector<Pass>& lowering();
 
 // From lowered to runnable.

@@ -145,7 +145,7 @@ class Describer {
       }
     }
     note(node->sourceRange());
-    const State& state = *scopes_.state.at(node);
+    const AutocastState& state = *scopes_.state.at(node);
     made.is_dynamic = !state.dynamic.empty();
     for (const c10::DeviceType device : state.named()) {
       const std::string name = c10::DeviceTypeName(device, /*lower_case=*/true);

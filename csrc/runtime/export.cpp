@@ -22,7 +22,7 @@ std::shared_ptr<Graph> interpretable_graph(GraphFunction& function, const Object
   Context context;
   context.function = &function;
   context.self = self;
-  context.product = Product::stock;
+  context.destination = Destination::stock;
   refusing_unfit_graphs([&] {
     run_pipeline(flattening(), context);
     run_pipeline(lowering(), context);

@@ -97,13 +97,13 @@ bool writes_to_cast(const std::shared_ptr<Graph>& graph) {
 }
 
 // All programs there are, by their source graphs.
-struct Sources {
+struct Programs {
   Lock lock;
   std::unordered_map<const Graph*, Program*> programs;
 };
 
-Sources& sources() {
-  static auto& all = *new Sources;  // outlives TorchScript's own statics
+Programs& programs() {
+  static auto& all = *new Programs;  // outlives TorchScript's own statics
   return all;
 }
 
@@ -163,8 +163,8 @@ const RegisterOperators program_operators({Operator("jit_amp::program(...) -> ..
 
 }  // namespace
 
-State entry_state(Ambient ambient) {
-  State state;
+AutocastState entry_state(Ambient ambient) {
+  AutocastState state;
   if (ambient.cpu) {
     state.devices[at::kCPU] = {true, std::nullopt};
   }
@@ -178,7 +178,7 @@ namespace {
 
 // Of a third device, autocast's lists are the dispatcher's alone to know.
 bool names_third_device(Graph& graph) {
-  const auto scopes = find_scopes(graph, State());
+  const auto scopes = find_scopes(graph, AutocastState());
   return std::any_of(scopes.boundaries.begin(), scopes.boundaries.end(), [](const Boundary& at) {
     return std::any_of(at.inside.begin(), at.inside.end(), [](const auto& inside) {
       return inside.first != at::kCPU && inside.first != at::kCUDA;
@@ -250,8 +250,8 @@ void own(const StrongFunctionPtr& function) {
 Program::Program(const GraphFunction& function)
     : source_(function.qualname(), function.graph(), nullptr) {
   {
-    const std::lock_guard lock(sources().lock);
-    sources().programs.emplace(source_.graph().get(), this);
+    const std::lock_guard lock(programs().lock);
+    programs().programs.emplace(source_.graph().get(), this);
   }
   const std::lock_guard lock(units().lock);
   if (!units().owners.empty()) {
@@ -261,14 +261,14 @@ Program::Program(const GraphFunction& function)
 }
 
 Program::~Program() {
-  const std::lock_guard lock(sources().lock);
-  sources().programs.erase(source_.graph().get());
+  const std::lock_guard lock(programs().lock);
+  programs().programs.erase(source_.graph().get());
 }
 
 Program* Program::behind(const GraphFunction& function) {
-  const std::lock_guard lock(sources().lock);
-  const auto found = sources().programs.find(function.graph().get());
-  return found == sources().programs.end() ? nullptr : found->second;
+  const std::lock_guard lock(programs().lock);
+  const auto found = programs().programs.find(function.graph().get());
+  return found == programs().programs.end() ? nullptr : found->second;
 }
 
 bool Program::Variant::may_hold() const {
@@ -281,7 +281,7 @@ bool Program::Variant::holds_on(const ObjectPtr& module, const IgnoredIn& ignore
                      [&](const Read& read) { return read.holds_on(module); });
 }
 
-Program::Lowered Program::find(const ObjectPtr& self, size_t kind) {
+Program::LoweredGraph Program::find(const ObjectPtr& self, size_t kind) {
   const IgnoredIn ignored = ignored_in(self);
   const std::lock_guard lock(lock_);
   for (const Variant& variant : variants_) {
@@ -292,24 +292,24 @@ Program::Lowered Program::find(const ObjectPtr& self, size_t kind) {
   return {};
 }
 
-Program::Lowered Program::make(const ObjectPtr& self, size_t kind, bool with_code) {
+Program::LoweredGraph Program::make(const ObjectPtr& self, size_t kind, bool with_code) {
   const Turn turn;
   const uint64_t version = ignored_version(), policies = policy_version();
   const IgnoredIn ignored = ignored_in(self);
-  Lowered made = find(self, kind);  // another thread's may be there by now
+  LoweredGraph made = find(self, kind);  // another thread's may be there by now
   const bool is_new = !made.is_made;
   std::vector<Read> reads;
   if (is_new) {
-    made.graph = kind == kRecording
+    made.graph = kind == kWithGradients
                      ? recording_graph(source_, self, &reads)
                      : lowered_graph(source_, self, {(kind & 1) != 0, (kind & 2) != 0}, &reads);
     made.is_made = true;
     made.makes_leaves = made.graph && makes_leaves(*made.graph);
-    made.writes_to_cast = kind != kRecording && made.graph && writes_to_cast(made.graph);
-    made.is_unchecked = is_verifying() && kind != kRecording && made.graph;
+    made.writes_to_cast = kind != kWithGradients && made.graph && writes_to_cast(made.graph);
+    made.is_unchecked = is_verifying() && kind != kWithGradients && made.graph;
     made.waits = made.graph && contains(*made.graph, aten::wait);
     made.enters_scopes =
-        kind == kRecording || (made.graph && contains(*made.graph, ops::enter_scope));
+        kind == kWithGradients || (made.graph && contains(*made.graph, ops::enter_scope));
   }
   if (with_code && made.graph && !made.code) {
     made.code = refusing_unfit_graphs([&] { return Code(made.graph, source_.name()); });
@@ -321,7 +321,7 @@ Program::Lowered Program::make(const ObjectPtr& self, size_t kind, bool with_cod
   }
 
   std::vector<Variant> gone;  // these are freed without the lock: Python operators are in them
-  Lowered kept = made;
+  LoweredGraph kept = made;
   const std::lock_guard lock(lock_);
   const auto outdated = std::stable_partition(
       variants_.begin(), variants_.end(), [](const Variant& known) { return known.may_hold(); });
@@ -353,8 +353,8 @@ ObjectPtr Program::self_of(const Stack& stack, size_t inputs) const {
 
 void Program::prepare(const ObjectPtr& self) { (void)make(self, kind_of({false, false}), false); }
 
-Program::Lowered Program::of_kind(const ObjectPtr& self, size_t kind) {
-  const Lowered found = find(self, kind);
+Program::LoweredGraph Program::of_kind(const ObjectPtr& self, size_t kind) {
+  const LoweredGraph found = find(self, kind);
   return found.is_made && (found.code || !found.graph) ? found : make(self, kind, true);
 }
 
@@ -372,7 +372,7 @@ void Program::run(Stack& stack, size_t inputs) {
                  (with_gradients && std::any_of(arguments.begin(), arguments.end(), requires_grad));
   auto self = self_of(stack, inputs);
   const uint64_t version = ignored_version();
-  Lowered lowered;
+  LoweredGraph lowered;
   if (!records) {
     lowered = of_kind(self, kind_of(ambient));
     records = (with_gradients && lowered.makes_leaves) ||
@@ -380,7 +380,7 @@ void Program::run(Stack& stack, size_t inputs) {
                std::any_of(arguments.begin(), arguments.end(), requires_grad));
   }
   if (records) {
-    const Lowered recording = of_kind(self, kRecording);
+    const LoweredGraph recording = of_kind(self, kWithGradients);
     lowered = recording.graph ? recording : of_kind(self, kind_of(ambient));
   }
   self = nullptr;
@@ -409,11 +409,11 @@ void Program::run(Stack& stack, size_t inputs) {
   }
 }
 
-std::optional<Stack> Program::reference(const Lowered& lowered, const Stack& inputs) {
+std::optional<Stack> Program::reference(const LoweredGraph& lowered, const Stack& inputs) {
   if (lowered.enters_scopes || !is_repeatable(*lowered.graph)) {
     return std::nullopt;
   }
-  const Lowered recording = of_kind(self_of(inputs, inputs.size()), kRecording);
+  const LoweredGraph recording = of_kind(self_of(inputs, inputs.size()), kWithGradients);
   if (!recording.graph) {
     return std::nullopt;
   }

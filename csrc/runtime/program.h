@@ -35,7 +35,7 @@ struct Ambient {
 };
 
 // Its dtypes are asked for when the graph runs.
-State entry_state(Ambient ambient);
+AutocastState entry_state(Ambient ambient);
 
 // The graph that a call of `function` runs on `self`, null if it is no method. Throws
 // AutocastError.
@@ -75,11 +75,11 @@ class Program : public torch::CustomClassHolder {
 
  private:
   // What a call may need: a graph for an ambient state, or for recording gradients.
-  static constexpr size_t kRecording = 4;
+  static constexpr size_t kWithGradients = 4;
   static constexpr size_t kKinds = 5;
 
   // A lowered graph, and what the interpreter makes of it once it is called.
-  struct Lowered {
+  struct LoweredGraph {
     bool is_made = false;
     std::shared_ptr<torch::jit::Graph> graph;  // null: there is none of that kind
     std::optional<torch::jit::Code> code;
@@ -98,18 +98,18 @@ class Program : public torch::CustomClassHolder {
     uint64_t policies;  // the version of what users stated
     IgnoredIn ignored;  // in the module
     std::vector<Read> reads;
-    std::array<Lowered, kKinds> lowered;
+    std::array<LoweredGraph, kKinds> lowered;
 
     bool may_hold() const;
     bool holds_on(const torch::jit::ObjectPtr& self, const IgnoredIn& ignored_now) const;
   };
 
   // What holds now for this module; not made where nothing does yet.
-  Lowered find(const torch::jit::ObjectPtr& self, size_t kind);
-  Lowered make(const torch::jit::ObjectPtr& self, size_t kind, bool with_code);
-  Lowered of_kind(const torch::jit::ObjectPtr& self, size_t kind);
+  LoweredGraph find(const torch::jit::ObjectPtr& self, size_t kind);
+  LoweredGraph make(const torch::jit::ObjectPtr& self, size_t kind, bool with_code);
+  LoweredGraph of_kind(const torch::jit::ObjectPtr& self, size_t kind);
   // What eager gives for these inputs, where it can be told without doing anything else.
-  std::optional<torch::jit::Stack> reference(const Lowered& lowered,
+  std::optional<torch::jit::Stack> reference(const LoweredGraph& lowered,
                                              const torch::jit::Stack& inputs);
   torch::jit::ObjectPtr self_of(const torch::jit::Stack& stack, size_t inputs) const;
 

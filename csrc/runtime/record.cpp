@@ -135,7 +135,7 @@ std::optional<c10::ScalarType> dtype_of_operands(const c10::OperatorName& name,
   const std::string full =
       name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
   for (const auto& [overload, policy] : policy_table(device)) {
-    const Action action = action_of(policy, device, Product::in_process);
+    const Action action = action_of(policy, device, Destination::in_process);
     if (overload == full && action == Action::to_scope) {
       return at::autocast::get_autocast_dtype(device);
     }
@@ -308,7 +308,7 @@ const RegisterOperators recorded_operators({
 
 }  // namespace
 
-Recording::Recording()
+TraceRecording::TraceRecording()
     : handle_(at::addThreadLocalCallback(at::RecordFunctionCallback(begin, end)
                                              .needsInputs(true)
                                              .scopes({at::RecordScope::FUNCTION}))) {
@@ -316,7 +316,7 @@ Recording::Recording()
   astray.clear();
 }
 
-void Recording::stop() {
+void TraceRecording::stop() {
   if (!handle_) {
     return;
   }
@@ -328,7 +328,7 @@ void Recording::stop() {
   }
 }
 
-void Recording::check() const {
+void TraceRecording::check() const {
   if (!astray.empty()) {
     throw diagnostic(Diagnostic::state_of_nobody, nullptr, {c10::str(astray)});
   }

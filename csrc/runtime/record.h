@@ -1,7 +1,7 @@
 // record: what torch.jit.trace does not see of autocast, put into the trace.
 //
 // PyTorch's tracer records what the dispatcher runs: autocast's casts as if the author had written
-// them, and nothing of the scopes. Under a Recording, the scopes that Python enters and leaves
+// them, and nothing of the scopes. Under a TraceRecording, the scopes that Python enters and leaves
 // become `jit_amp::enter` and `jit_amp::exit`, which set and restore the state where a trace is run
 // as it is (PyTorch's check_trace), and autocast's own casts are marked.
 // passes/source/restore_trace.h makes a source graph of that.
@@ -23,15 +23,15 @@
 namespace jit_amp {
 
 // Marks autocast's casts in what this thread traces.
-class Recording {
+class TraceRecording {
  public:
-  Recording();
-  ~Recording() { stop(); }
+  TraceRecording();
+  ~TraceRecording() { stop(); }
   void stop();
   // Throws AutocastError: an operator was traced in a state that no recorded scope has made.
   void check() const;
-  Recording(const Recording&) = delete;
-  Recording& operator=(const Recording&) = delete;
+  TraceRecording(const TraceRecording&) = delete;
+  TraceRecording& operator=(const TraceRecording&) = delete;
 
  private:
   std::optional<at::CallbackHandle> handle_;

@@ -74,7 +74,7 @@ def read(kind: type[_T], text: str, *, strict: bool = False) -> _T:
         raise ValueError("it is nested too deeply") from error
     except ValueError as error:  # JSONDecodeError, and of numbers of thousands of digits
         raise ValueError(f"no JSON: {error}") from error
-    return typing.cast(_T, _made(kind, value, "", strict))
+    return typing.cast(_T, _from_json_value(kind, value, "", strict))
 
 
 def wrong(place: str, value: Any, expected: str) -> ValueError:
@@ -82,16 +82,16 @@ def wrong(place: str, value: Any, expected: str) -> ValueError:
     return ValueError(f"{place or 'the whole'}: {_shown(value)} is not {expected}")
 
 
-def _made(kind: Any, value: Any, place: str, strict: bool) -> Any:
+def _from_json_value(kind: Any, value: Any, place: str, strict: bool) -> Any:
     origin, inside = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
         return value
     if origin in (typing.Union, types.UnionType):
-        return None if value is None else _made(inside[0], value, place, strict)
+        return None if value is None else _from_json_value(inside[0], value, place, strict)
     if kind == Lines:
         return printable_lines(_checked(str, value, place, "a text"))
     if origin is Annotated:
-        made = _made(inside[0], value, place, strict)
+        made = _from_json_value(inside[0], value, place, strict)
         for check in inside[1:]:
             if not check.holds(made):
                 raise wrong(place, value, check.expected)
@@ -101,7 +101,7 @@ def _made(kind: Any, value: Any, place: str, strict: bool) -> Any:
     if origin is dict:
         _checked(Mapping, value, place, "an object")
         return {
-            printable(key): _made(inside[1], each, f"{place}.{printable(key)}", strict)
+            printable(key): _from_json_value(inside[1], each, f"{place}.{printable(key)}", strict)
             for key, each in value.items()
         }
     if kind is str:
@@ -132,7 +132,7 @@ def _record(kind: Any, value: Any, place: str, strict: bool) -> Any:
     known = {}
     for name, each in attributes.items():
         if name in value:
-            known[name] = _made(hints[name], value[name], _in(place, name), strict)
+            known[name] = _from_json_value(hints[name], value[name], _in(place, name), strict)
         elif each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING:
             raise ValueError(f"{_in(place, name)}: it is missing")
     return kind(**known)
@@ -144,7 +144,7 @@ def _tuple(inside: tuple[Any, ...], value: Any, place: str, strict: bool) -> tup
     if len(value) != len(kinds):
         raise wrong(place, value, f"a list of {len(kinds)}")
     return tuple(
-        _made(kind, each, f"{place}[{i}]", strict)
+        _from_json_value(kind, each, f"{place}[{i}]", strict)
         for i, (kind, each) in enumerate(zip(kinds, value, strict=True))
     )
 

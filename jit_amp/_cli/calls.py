@@ -16,7 +16,7 @@ from jit_amp._runs.copies import fresh
 
 
 @dataclass
-class State:
+class StateAfter:
     """Arguments and buffers, by path. ``buffers`` is None where nobody can look at them."""
 
     arguments: dict[str, Any]
@@ -28,14 +28,14 @@ class Call:
     """What a call gives, by path, and what there is after it."""
 
     outputs: list[tuple[str, Any]]
-    after: State
+    after: StateAfter
 
 
-def state_of(module: Any, arguments: Any) -> State:
+def state_of(module: Any, arguments: Any) -> StateAfter:
     buffers = None
     if isinstance(module, nn.Module):
         buffers = {name: each.detach().clone() for name, each in module.named_buffers()}
-    return State(dict(leaves(arguments, "argument")), buffers)
+    return StateAfter(dict(leaves(arguments, "argument")), buffers)
 
 
 def _kept(output: Any) -> Any:
@@ -82,7 +82,7 @@ def _restored(module: Any) -> Iterator[None]:
 
 
 def written(
-    before: State, first: State, second: State, is_same: Callable[[Any, Any], bool]
+    before: StateAfter, first: StateAfter, second: StateAfter, is_same: Callable[[Any, Any], bool]
 ) -> Iterator[tuple[str, Any, Any]]:
     """What one of two calls has written to: its path, and what it is after each; ``missing`` where
     it is not there."""

@@ -47,7 +47,7 @@ def model_of(name: str) -> Any:
     found = named(module, attribute)
     is_model = isinstance(found, (nn.Module, torch.jit.ScriptFunction))
     if not is_model and (isinstance(found, type) or not _takes_something(found)):
-        found = _made(name, found)  # by a class, or a factory
+        found = _called(name, found)  # by a class, or a factory
     if not isinstance(found, (nn.Module, torch.jit.ScriptFunction)) and not inspect.isroutine(
         found
     ):
@@ -106,10 +106,10 @@ def data_of(name: str) -> Any:
     if not colon or not module or not attribute:
         raise Mistaken(f"--data {name!r} is no package.module:name, and no file.py:name")
     found = named(module, attribute)
-    return _made(name, found) if callable(found) and not hasattr(found, "__iter__") else found
+    return _called(name, found) if callable(found) and not hasattr(found, "__iter__") else found
 
 
-def _made(name: str, factory: Any) -> Any:
+def _called(name: str, factory: Any) -> Any:
     if not callable(factory):
         return factory
     try:

@@ -19,7 +19,7 @@ from jit_amp import _C
 from jit_amp._base.json_records import as_json
 from jit_amp._base.printable import printable
 from jit_amp._cli import formats
-from jit_amp._cli.calls import Call, State, calls_of, state_of, written
+from jit_amp._cli.calls import Call, StateAfter, calls_of, state_of, written
 from jit_amp._cli.inputs import check_call, inputs_of
 from jit_amp._cli.mistakes import Mistaken, is_file, mistaken_if_refused, said
 from jit_amp._cli.models import model_of
@@ -31,7 +31,7 @@ from jit_amp._precision.precision import loaded
 CALLS = 3  # of each form
 
 
-def _compared(
+def _comparison(
     path: str, a: Any, b: Any, steps: float, computed_in: torch.dtype | None = None
 ) -> dict[str, Any]:
     """One output of both: whether it agrees, and how far apart it is in steps of its dtype; or, in
@@ -178,7 +178,7 @@ def _steps_of(name: str) -> list[contextlib.AbstractContextManager[None]]:
 
 
 def _compared_calls(
-    before: State,
+    before: StateAfter,
     expected: Call,
     actual: Call,
     called: Any,
@@ -187,7 +187,7 @@ def _compared_calls(
 ) -> Iterator[dict[str, Any]]:
     """Each output of two calls, and each argument and buffer that one of them has written to."""
     for path, a, b in written(before, expected.after, actual.after, _is_same):
-        yield _compared(f"{path} after the call", a, b, steps, computed_in)
+        yield _comparison(f"{path} after the call", a, b, steps, computed_in)
     outputs = actual.outputs
     is_flat = isinstance(called, _Foreign) and called.is_flat
     if is_flat and len(outputs) == len(expected.outputs):
@@ -197,15 +197,15 @@ def _compared_calls(
         yield {"output": "output", "agrees": False, "off": 0.0, "why": why}
         return
     for (path, a), (_, b) in zip(expected.outputs, outputs, strict=True):
-        yield _compared(path, a, b, steps, computed_in)
+        yield _comparison(path, a, b, steps, computed_in)
 
 
 def _is_same(a: Any, b: Any) -> bool:
-    return bool(_compared("", a, b, 0)["agrees"])
+    return bool(_comparison("", a, b, 0)["agrees"])
 
 
 def _say_what_is_not_seen(
-    form: str, before: State, expected: list[Call], actual: list[Call]
+    form: str, before: StateAfter, expected: list[Call], actual: list[Call]
 ) -> None:
     last = expected[-1].after
     if actual[-1].after.buffers is None and last.buffers:

@@ -132,7 +132,7 @@ def _of_compiled(
         formals = scripted._c._get_method(method).schema.arguments[1:]
     else:
         formals = scripted.schema.arguments
-    inputs = _arguments(formals, example_inputs)
+    inputs = _bound_arguments(formals, example_inputs)
     runs = [fresh(inputs) for _ in range(_runs(timing))]
     text, stop = "", None
     try:
@@ -173,7 +173,7 @@ def _of_compiled(
 def _texts_of(scripted: Any) -> Iterator[tuple[str, int, str]]:
     """What it was compiled from, as far as that is told."""
     with contextlib.suppress(_C.AutocastError):
-        for function in _C.sources_of(getattr(scripted, "_c", scripted)):
+        for function in _C.compiled_functions(getattr(scripted, "_c", scripted)):
             yield from function.texts
 
 
@@ -241,7 +241,7 @@ def _in_words(names: Sequence[str], arguments: Sequence[Any]) -> tuple[str, ...]
     return tuple(f"{name}: {example_arguments.in_words(value)}" for name, value in pairs)
 
 
-def _arguments(formals: Any, given: Any) -> tuple[Any, ...]:
+def _bound_arguments(formals: Any, given: Any) -> tuple[Any, ...]:
     is_by_name = isinstance(given, Mapping)
     by_name = dict(given) if is_by_name else {}
     nothing = given is None or is_by_name

@@ -10,12 +10,12 @@ import torch
 from torch.jit import ScriptFunction, ScriptModule
 
 from jit_amp import _C
-from jit_amp._explain.records import Lowered, Place, Weight
+from jit_amp._explain.records import CompiledCast, Place, Weight
 from jit_amp._explain.sources import place_of as _shown
 from jit_amp._freeze.packed import LARGE_WEIGHT
 
 
-def lowered_casts(scripted: Any, method: str) -> Iterator[Lowered]:
+def lowered_casts(scripted: Any, method: str) -> Iterator[CompiledCast]:
     """The casts of the lowered graph, and those that a frozen module decides about when it runs."""
     ambient = torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")
     with warnings.catch_warnings():
@@ -25,13 +25,13 @@ def lowered_casts(scripted: Any, method: str) -> Iterator[Lowered]:
         else:
             graph = _C.lowered_method_graph(scripted._c, method, *ambient)
 
-    def walk(block: Any, in_loop: bool) -> Iterator[Lowered]:
+    def walk(block: Any, in_loop: bool) -> Iterator[CompiledCast]:
         for node in block.nodes():
             at_run_time = _decides_about_cast(node)
             if node.kind() == "jit_amp::cast" or at_run_time:
                 users = tuple(dict.fromkeys(_places_of_users(node, _users_place_of)))
                 if users:
-                    yield Lowered(users, in_loop, at_run_time)
+                    yield CompiledCast(users, in_loop, at_run_time)
             if not at_run_time:
                 for inner in node.blocks():
                     yield from walk(inner, in_loop or node.kind() == "prim::Loop")

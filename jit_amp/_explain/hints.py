@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from jit_amp._explain.records import REDUCED, Hint, Lowered, Row
+from jit_amp._explain.records import REDUCED, CompiledCast, Hint, Row
 
 
-def hints_of_casts(casts: Iterable[Lowered]) -> Iterator[Hint]:
+def hints_of_casts(casts: Iterable[CompiledCast]) -> Iterator[Hint]:
     for place in dict.fromkeys(each.users[0] for each in casts if each.at_run_time):
         yield Hint(
             place,

@@ -268,7 +268,7 @@ def own_line_in(stack: Sequence[Place]) -> Place:
 
 
 @dataclass(frozen=True)
-class Lowered:
+class CompiledCast:
     """A cast as jit_amp runs it where no gradient is recorded: once for all of its users.
 
     ``at_run_time`` is of a frozen module's: whether it is made is asked at each call, because
@@ -306,7 +306,7 @@ class Records:
     rows: tuple[Row, ...]
     warnings: tuple[Lines, ...] = ()
     hints: tuple[Hint, ...] = ()
-    casts: tuple[Lowered, ...] = ()
+    casts: tuple[CompiledCast, ...] = ()
     weights: tuple[Weight, ...] = ()
     refusal: Lines = ""
     refused_at: Place | None = None

@@ -87,7 +87,7 @@ def run(
     for count in range(runs):
         copier = Copier()
         called = copier.of_or_itself(obj, "it")
-        given, named = _arguments(copier, args, kwargs)
+        given, named = _copied_arguments(copier, args, kwargs)
         told += copier.warnings if not count else []
         if places is None:
             places = Places(called)
@@ -113,7 +113,7 @@ def run(
     return Ran(rows, list(dict.fromkeys(told)), places.has_scopes, seconds, *stopped)
 
 
-def _arguments(
+def _copied_arguments(
     copier: Copier, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Returns arguments that the program may write to."""

@@ -70,7 +70,7 @@ class Precision(Found):
                 " jit_amp.script(model, precision=...)"
             )
         self.check_units(model)
-        return Applied(model, self._parts())
+        return Applied(model, self._units_in_float32())
 
     def choose(
         self,
@@ -155,7 +155,7 @@ class Precision(Found):
         lines = [in_float32.lines_of(unit, self.kind) for unit in self.units]
         return [("", lines)] if lines else []
 
-    def _parts(self) -> in_float32.Parts:
+    def _units_in_float32(self) -> in_float32.Parts:
         dtype = getattr(torch, self.dtype)
         return in_float32.Parts(self.kind, self.units, self.device_type, dtype, self.around)
 
@@ -244,11 +244,11 @@ class Applied(contextlib.AbstractContextManager[nn.Module]):
     IS_NO_MODEL = "what Precision.apply returned"
 
     def __init__(self, model: nn.Module, parts: in_float32.Parts) -> None:
-        self._model, self._parts = model, parts
+        self._model, self._units_in_float32 = model, parts
         self._open: list[contextlib.AbstractContextManager[None]] = []
 
     def __enter__(self) -> nn.Module:
-        context = in_float32.applied(self._model, self._parts)
+        context = in_float32.applied(self._model, self._units_in_float32)
         context.__enter__()
         self._open.append(context)
         return self._model

@@ -134,7 +134,7 @@ class Copier:
                 continue
             seen[id(each)] = each
             self._look_at_class(type(each))
-            made = self._made(each, in_module)
+            made = self._copied_by_kind(each, in_module)
             if made is not None:
                 self._note(each, made)
                 yield each
@@ -142,7 +142,7 @@ class Copier:
                 in_module |= isinstance(each, nn.Module)
                 ahead += [(part, in_module) for part in parts_of(each)]
 
-    def _made(self, value: Any, in_module: bool) -> Any:
+    def _copied_by_kind(self, value: Any, in_module: bool) -> Any:
         """The copy of what deepcopy is not to copy; None of others."""
         if isinstance(value, (Dataset, DataLoader)) or is_of_the_process(value):
             return value

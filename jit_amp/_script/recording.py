@@ -55,11 +55,11 @@ def graphs_of(traced: Any) -> Iterator[Any]:
         ahead += [each for _, each in torch._C.ModuleDict(module).items()]
 
 
-class State:
+class TraceState:
     """What is known of the trace that a thread makes."""
 
     def __init__(self) -> None:
-        self.recording = _C.Recording()
+        self.recording = _C.TraceRecording()
         self.is_checked = False
         # What was given to the autocast objects that were made: whether a dtype, and cache_enabled.
         self.given: weakref.WeakKeyDictionary[Any, tuple[bool, Any]] = weakref.WeakKeyDictionary()
@@ -67,7 +67,7 @@ class State:
 
 
 @contextlib.contextmanager
-def recorded() -> Iterator[State]:
+def recorded() -> Iterator[TraceState]:
     """Inside, traces hold their scopes, and nothing but their own casts of weights.
 
     torch.autocast objects are seen when this thread makes, enters and leaves them, by the functions
@@ -78,7 +78,7 @@ def recorded() -> Iterator[State]:
         torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled()
     )
     with tracing, _WATCHED:  # PyTorch's tracer has what it is tracing in a global variable
-        state = State()
+        state = TraceState()
         undo = _C.AtExit([state.recording.stop, cache_enabled])
         with undo, replacing.values(vars(_this_thread), trace=state):
             # A cast that was made before would be a constant, or not to be differentiated.
@@ -96,11 +96,11 @@ def _users_line() -> tuple[str, int, str]:
     return file, line, f'  File "{file}", line {line}\n{linecache.getline(file, line)}'
 
 
-def state_of_trace() -> State | None:
+def state_of_trace() -> TraceState | None:
     return getattr(_this_thread, "trace", None)
 
 
-def _making(state: State, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _making(state: TraceState, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Called by __init__, which keeps no word of whether a dtype and cache_enabled were given."""
     frame = replacing.caller()
     if frame.f_code is _autocast.__init__.__code__:
@@ -109,7 +109,7 @@ def _making(state: State, original: Callable[..., Any], *args: Any, **kwargs: An
     return original(*args, **kwargs)
 
 
-def _entering(state: State, original: Callable[..., Any]) -> Any:
+def _entering(state: TraceState, original: Callable[..., Any]) -> Any:
     """Called once by __enter__."""
     if (scope := replacing.scope_of_caller()) is not None and torch._C._is_tracing():
         made_before = True, scope._cache_enabled
@@ -125,7 +125,7 @@ def _entering(state: State, original: Callable[..., Any]) -> Any:
     return original()
 
 
-def _leaving(state: State, original: Callable[..., Any]) -> Any:
+def _leaving(state: TraceState, original: Callable[..., Any]) -> Any:
     """Called once by __exit__."""
     scope = replacing.scope_of_caller()
     # An object may be open in several threads: a decorator has one.
@@ -136,7 +136,7 @@ def _leaving(state: State, original: Callable[..., Any]) -> Any:
 
 
 def _checking(
-    state: State,
+    state: TraceState,
     original: Callable[..., None],
     inputs: Any,
     python: Any,

@@ -268,7 +268,7 @@ def _traced(
         _C.restore_module(traced._c, decorators.pattern(), methods, ambient)
     else:
         _C.restore_function(traced, decorators.pattern(), ambient)
-    lower_types(_made(func, traced))
+    lower_types(_traced_modules(func, traced))
     result = script(traced)
     if result is traced and isinstance(traced, ScriptModule):
         ignore_amp.ignores_in_copies(traced, owner)
@@ -330,7 +330,7 @@ def _annotated_otherwise(root: torch.nn.Module) -> Iterator[str]:
                     yield f"`{kind.__qualname__}.{name}`"
 
 
-def _made(func: Any, traced: Any) -> Iterator[Any]:
+def _traced_modules(func: Any, traced: Any) -> Iterator[Any]:
     """The modules whose types the trace made: all but those that were scripted before."""
     owner = getattr(func, "__self__", func)
     if isinstance(traced, ScriptModule) and isinstance(owner, torch.nn.Module):

@@ -69,9 +69,9 @@ class Contexts(Names):
 
     def _value(self, expr: ast.expr) -> Any:
         """What a static expression is. It is evaluated once."""
-        return self._made(expr, False).value
+        return self._evaluated(expr, False).value
 
-    def _made(self, expr: ast.expr, is_context: bool) -> evaluation.Made:
+    def _evaluated(self, expr: ast.expr, is_context: bool) -> evaluation.Made:
         if id(expr) not in self.evaluated:
             text = ast.unparse(expr)
             self.kept.append(expr)
@@ -367,7 +367,7 @@ class Contexts(Names):
         return Enter([syntax.call("_jit_amp_set_grad", [mode], call)])
 
     def _evaluated_context(self, expr: ast.expr) -> Context:
-        made = self._made(expr, True)
+        made = self._evaluated(expr, True)
         self.is_changed = True
         value = syntax.constant(None, expr) if made.scopes in ([True], [False]) else None
         if isinstance(made.value, contextlib.nullcontext):

@@ -66,7 +66,7 @@ def refuse(scripted: Any, suspects: Sequence[Suspect], is_wrapped: bool) -> None
         return
     classes = _python_classes(scripted)
     unseen = {suspect.text[:2]: suspect for suspect in suspects}
-    for function in _C.sources_of(made):
+    for function in _C.compiled_functions(made):
         texts = function.texts or set(_texts_of_all_dropped(function, suspects, classes))
         for text in sorted(texts):
             unseen.pop(text[:2], None)
@@ -108,7 +108,7 @@ def _python_classes(scripted: Any) -> dict[str, type]:
 
 
 def _texts_of_all_dropped(
-    function: _C.Sources, suspects: Sequence[Suspect], classes: dict[str, type]
+    function: _C.CompiledFunction, suspects: Sequence[Suspect], classes: dict[str, type]
 ) -> Iterator[Text]:
     """The text of a function that no node is left of: it has just been compiled, or PyTorch knows
     from which function of Python it was (torch/jit/_state.py)."""
@@ -344,9 +344,9 @@ def _written(node: ast.AST) -> Iterator[tuple[int, list[ast.expr]]]:
     elif isinstance(node, ast.Assign):
         for target in node.targets:
             line = node.lineno if isinstance(target, ast.Subscript) else node.value.lineno
-            yield from ((line, [part]) for part in _parts(target))
+            yield from ((line, [part]) for part in _subscripts(target))
     elif isinstance(node, ast.For):
-        yield from ((node.lineno, [part]) for part in _parts(node.target))
+        yield from ((node.lineno, [part]) for part in _subscripts(node.target))
     elif isinstance(node, ast.Call):
         object_ = node.func.value if isinstance(node.func, ast.Attribute) else None
         named = {keyword.arg: keyword.value for keyword in node.keywords}
@@ -360,6 +360,6 @@ def _written(node: ast.AST) -> Iterator[tuple[int, list[ast.expr]]]:
             yield node.lineno, targets
 
 
-def _parts(target: ast.expr) -> Iterator[ast.expr]:
+def _subscripts(target: ast.expr) -> Iterator[ast.expr]:
     """The parts of tensors that an assignment writes to."""
     return (each for each in _single(target) if isinstance(each, ast.Subscript))

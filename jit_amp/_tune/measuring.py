@@ -102,7 +102,7 @@ class Run:
 
     # Running the model.
 
-    def _parts(self, names: Sequence[str]) -> in_float32.Parts:
+    def _units_in_float32(self, names: Sequence[str]) -> in_float32.Parts:
         return in_float32.Parts(self.kind, tuple(names), self.device_type, self.dtype, self.around)
 
     def _undone(self) -> _C.AtExit:
@@ -167,7 +167,7 @@ class Run:
             if self.budget is not None and elapsed + typical / 2 > self.budget:
                 raise OutOfBudget
             try:
-                value = self._measure(in_float32.applied(self.model, self._parts(key)))
+                value = self._measure(in_float32.applied(self.model, self._units_in_float32(key)))
             except Exception:  # operators that are not there in the dtype: of any class
                 value = math.nan
             found = distance(value, self.value) if self.of_model else value
@@ -270,7 +270,7 @@ class Run:
         return batches or [None]
 
     def _run_under_autocast(self, batch: Batch | None) -> None:
-        with in_float32.applied(self.model, self._parts(())):
+        with in_float32.applied(self.model, self._units_in_float32(())):
             self._run(batch)
 
     def _run(self, batch: Batch | None) -> None:

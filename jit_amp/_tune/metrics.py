@@ -32,7 +32,7 @@ def relative_error(outputs: Any, reference: Any) -> float:
 
 def tensors_of(outputs: Any) -> list[tuple[str, Any]]:
     """Returns the tensors in outputs, as ones that can be compared."""
-    found = [(path, _compared(path, each)) for path, each in leaves(outputs, "outputs")]
+    found = [(path, _comparable(path, each)) for path, each in leaves(outputs, "outputs")]
     if not any(isinstance(each, (Tensor, int, float, complex)) for _, each in found):
         raise ValueError(
             f"metric: the default one compares tensors and numbers, and there is none in"
@@ -41,7 +41,7 @@ def tensors_of(outputs: Any) -> list[tuple[str, Any]]:
     return found
 
 
-def _compared(path: str, value: Any) -> Any:
+def _comparable(path: str, value: Any) -> Any:
     if isinstance(value, Tensor):
         if value.is_nested:
             value = torch.cat([each.flatten() for each in value.unbind()])

@@ -178,7 +178,7 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 if exact is None:
                     raise
                 result = tree_map_only(Tensor, self._narrowed, exact)
-            return self._compared(func, args, kwargs, result, exact, self._is_reduced(result))
+            return self._observed(func, args, kwargs, result, exact, self._is_reduced(result))
 
     def _is_reduced(self, result: Any) -> bool:
         leaves = tree_flatten(result)[0]
@@ -233,7 +233,7 @@ class Profile(TorchDispatchMode):  # type: ignore[no-untyped-call]
         limit = torch.finfo(self._dtype).max
         return exact.clamp(-limit, limit).to(self._dtype)
 
-    def _compared(
+    def _observed(
         self, func: Any, args: Any, kwargs: Any, result: Any, exact: Any, reduced: bool
     ) -> Any:
         part, names, place = self._note(func, args, kwargs, result, reduced)

@@ -23,8 +23,8 @@ namespace {
 using namespace torch::jit;
 
 // The state that a `jit_amp::scoped` node sets, if it is known when compiling.
-std::optional<State> state_of(const Node* scoped, const Modules& tasks) {
-  State state;
+std::optional<AutocastState> state_of(const Node* scoped, const Modules& tasks) {
+  AutocastState state;
   const auto& devices = scoped->ss(ops::devices);
   for (size_t i = 0; i < devices.size(); ++i) {
     const auto enabled = constant_as<bool>(scoped->input(2 * i));
@@ -43,7 +43,7 @@ std::optional<State> state_of(const Node* scoped, const Modules& tasks) {
 }
 
 // The dtype that the policy `lower` casts to on the device, as a value at the insertion point.
-Value* lower_dtype(Graph& graph, const State& state, c10::DeviceType device) {
+Value* lower_dtype(Graph& graph, const AutocastState& state, c10::DeviceType device) {
   if (!state.active(device)) {
     return graph.insertConstant(c10::IValue());
   }
@@ -52,9 +52,9 @@ Value* lower_dtype(Graph& graph, const State& state, c10::DeviceType device) {
   return dtype->output()->setType(c10::IntType::get());
 }
 
-Value* lowered(Value* value, const State& state) {
+Value* lowered(Value* value, const AutocastState& state) {
   Graph& graph = *value->owningGraph();
-  const auto accelerator = accelerator_of({}, state, Product::stock);
+  const auto accelerator = accelerator_of({}, state, Destination::stock);
   std::vector<Value*> operands{value, lower_dtype(graph, state, at::kCPU),
                                lower_dtype(graph, state, accelerator)};
   if (accelerator != at::kCUDA) {
@@ -68,8 +68,8 @@ Value* lowered(Value* value, const State& state) {
 
 // Puts the definition, lowered, in the node's place. Where it has the operator itself, that stands
 // free of the scope; so does what is marked.
-void define(Node* node, const State& state, const std::string& source, const std::string& name,
-            const Lists& fixed) {
+void define(Node* node, const AutocastState& state, const std::string& source,
+            const std::string& name, const Lists& fixed) {
   auto body = source_graph(source, name);
   const auto operands =
       specialize(body, node, fixed, [&](Value* value) { return lowered(value, state); });
@@ -85,7 +85,7 @@ void define(Node* node, const State& state, const std::string& source, const std
       scopes.state.erase(inner);
     }
   }
-  lower(body, scopes, state, Product::stock);
+  lower(body, scopes, state, Destination::stock);
   share_casts(body);
   unmark_loops(*body);
   node->removeAllInputs();

@@ -7,7 +7,7 @@
 // refuses.
 //
 // For freeze it runs after PyTorch's freezing, where weights are constants; for export on the
-// lowered graph. That graph has to be lowered as Product::stock.
+// lowered graph. That graph has to be lowered as Destination::stock.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

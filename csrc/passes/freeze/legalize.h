@@ -7,7 +7,7 @@
 //
 // An opaque node (`jit_amp::scoped`) to which, as far as the facts tell, its scope may still do
 // something is refused with an AutocastError at its line. The graph has to be lowered as
-// Product::stock.
+// Destination::stock.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

@@ -55,8 +55,8 @@ void collect_free(Node* node, std::unordered_set<Value*>& made, std::vector<Valu
 
 class Rewriter {
  public:
-  Rewriter(const std::shared_ptr<Graph>& graph, Product product, DeviceType accelerator)
-      : graph_(graph), product_(product), accelerator_(accelerator) {
+  Rewriter(const std::shared_ptr<Graph>& graph, Destination destination, DeviceType accelerator)
+      : graph_(graph), destination_(destination), accelerator_(accelerator) {
     for (Node* fork : all_nodes(*graph, prim::fork)) {
       forks_[fork->g(attr::Subgraph).get()] = fork;
     }
@@ -122,10 +122,10 @@ class Rewriter {
   // A state's dtype for a device, as a value of the graph being rewritten.
   Value* static_dtype(const DeviceState& at, DeviceType device) {
     auto known = at.dtype;
-    if (product_ == Product::in_process && known) {
+    if (destination_ == Destination::in_process && known) {
       return dtype_constant(*known);
     }
-    if (product_ == Product::stock && !known) {
+    if (destination_ == Destination::stock && !known) {
       known = at::autocast::get_autocast_dtype(device);
     }
     return entry_dtype(device, known);
@@ -133,8 +133,8 @@ class Rewriter {
 
   // What holds for `device` in the state, as a value: `outside` if no dynamic scope names the
   // device, else what `inside` makes of the innermost one that does.
-  Value* chosen(const State& state, DeviceType device, const c10::TypePtr& type, Value* outside,
-                const std::function<Value*(const DeviceState&)>& inside) {
+  Value* chosen(const AutocastState& state, DeviceType device, const c10::TypePtr& type,
+                Value* outside, const std::function<Value*(const DeviceState&)>& inside) {
     Value* result = outside;
     for (const Dynamic& scope : state.dynamic) {
       if (scope.overridden.count(device) || !scope.inside.count(device)) {
@@ -153,7 +153,7 @@ class Rewriter {
   }
 
   // `visibly`: as code can see it, to which a scope for CUDA does nothing where there is none.
-  Value* enabled(const State& state, DeviceType device, bool visibly) {
+  Value* enabled(const AutocastState& state, DeviceType device, bool visibly) {
     const bool is_missing = visibly && device == DeviceType::CUDA && !at::hasCUDA();
     const auto value = [&](const DeviceState& at) {
       return owner_->insertConstant(at.enabled && !(at.by_scope && is_missing));
@@ -161,13 +161,13 @@ class Rewriter {
     return chosen(state, device, c10::BoolType::get(), value(state.at(device)), value);
   }
 
-  Value* dtype(const State& state, DeviceType device) {
+  Value* dtype(const AutocastState& state, DeviceType device) {
     return chosen(state, device, c10::IntType::get(), static_dtype(state.at(device), device),
                   [&](const DeviceState& inside) { return static_dtype(inside, device); });
   }
 
   // The dtype to cast to where autocast is on for the device, None where it is off.
-  Value* dtype_if_enabled(const State& state, DeviceType device,
+  Value* dtype_if_enabled(const AutocastState& state, DeviceType device,
                           const std::function<Value*(const DeviceState&)>& target) {
     const auto value = [&](const DeviceState& at) { return at.enabled ? target(at) : none(); };
     return chosen(state, device, c10::OptionalType::create(c10::IntType::get()),
@@ -351,10 +351,10 @@ class Rewriter {
     std::vector<Value*> inputs;
     for (const DeviceType device : plan.state->named()) {
       devices.push_back(c10::DeviceTypeName(device, /*lower_case=*/true));
-      inputs.push_back(enabled(*plan.state, device, product_ == Product::in_process));
+      inputs.push_back(enabled(*plan.state, device, destination_ == Destination::in_process));
       // One that is random is not to be folded, even if its operands are constants.
       const auto known = plan.state->at(device).dtype;
-      inputs.push_back(product_ == Product::in_process && node->isNondeterministic() &&
+      inputs.push_back(destination_ == Destination::in_process && node->isNondeterministic() &&
                                plan.state->dynamic.empty()
                            ? entry_dtype(device, known)
                            : dtype(*plan.state, device));
@@ -377,7 +377,7 @@ class Rewriter {
   }
 
   std::shared_ptr<Graph> graph_;
-  Product product_;
+  Destination destination_;
   DeviceType accelerator_;
   Graph* owner_ = nullptr;  // of the node being rewritten: graph_ or a fork's
   std::map<std::pair<DeviceType, std::optional<c10::ScalarType>>, Value*> dtypes_;
@@ -390,12 +390,12 @@ class Rewriter {
 }  // namespace
 
 bool lower(const std::shared_ptr<torch::jit::Graph>& graph, const Scopes& scopes,
-           const State& entry, Product product) {
-  const auto plans = plan_of(*graph, scopes, entry, product);
+           const AutocastState& entry, Destination destination) {
+  const auto plans = plan_of(*graph, scopes, entry, destination);
   if (plans.empty() && scopes.scaffolding.empty()) {
     return false;
   }
-  Rewriter rewriter(graph, product, accelerator_of(scopes, entry, product));
+  Rewriter rewriter(graph, destination, accelerator_of(scopes, entry, destination));
   for (const Boundary& boundary : scopes.boundaries) {
     if (boundary.device_name) {
       rewriter.check_device(boundary.node, boundary.device_name);

@@ -25,6 +25,6 @@ namespace jit_amp {
 
 // Returns whether the graph changed. `entry` is the state that `scopes` was found with.
 bool lower(const std::shared_ptr<torch::jit::Graph>& graph, const Scopes& scopes,
-           const State& entry, Product product);
+           const AutocastState& entry, Destination destination);
 
 }  // namespace jit_amp

@@ -233,7 +233,7 @@ def _remainder(interpreter: Interpreter, step: Step, _: list[Code]) -> Kernel:
     return run
 
 
-def _compared(interpreter: Interpreter, step: Step) -> Kernel:
+def _comparison(interpreter: Interpreter, step: Step) -> Kernel:
     """``size % b == 0`` says more of a size than the division does."""
     plain = interpreter.operator(step)
 
@@ -274,7 +274,7 @@ def _eq(interpreter: Interpreter, step: Step, _: list[Code]) -> Kernel:
     return (
         _are_equal(interpreter, step, True)
         if _is_of_bools(step.node)
-        else _compared(interpreter, step)
+        else _comparison(interpreter, step)
     )
 
 
@@ -283,7 +283,7 @@ def _ne(interpreter: Interpreter, step: Step, _: list[Code]) -> Kernel:
     return (
         _are_equal(interpreter, step, False)
         if _is_of_bools(step.node)
-        else _compared(interpreter, step)
+        else _comparison(interpreter, step)
     )
 
 

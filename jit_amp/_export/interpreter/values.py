@@ -77,18 +77,18 @@ class Truth:
     of: Any
 
 
-def _parts(value: Object) -> tuple[list[Any], _Form]:
+def _flattened(value: Object) -> tuple[list[Any], _Form]:
     names = tuple(sorted(value.fields))
     form = _Form(value.type, names, value.depth, id(value.source), value.source)
     return [value.fields[name] for name in names], form
 
 
-def _of_parts(parts: Iterable[Any], form: _Form) -> Object:
+def _unflattened(parts: Iterable[Any], form: _Form) -> Object:
     fields = dict(zip(form.names, parts, strict=True))
     return Object(form.type, fields, form.of, form.depth)
 
 
-pytree.register_pytree_node(Object, _parts, _of_parts)
+pytree.register_pytree_node(Object, _flattened, _unflattened)
 pytree.register_pytree_node(Truth, lambda x: ([x.of], None), lambda parts, _: Truth(*parts))
 
 
