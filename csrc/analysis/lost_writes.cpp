@@ -19,7 +19,7 @@ using namespace torch::jit;
 
 struct Found {
   std::vector<CompiledFunction> functions;
-  std::unordered_set<const Function*> functions;
+  std::unordered_set<const Function*> seen;
 };
 
 // Whether the node gives a new tensor where Python's operator may be one that writes.
@@ -45,7 +45,7 @@ bool is_frozen(const c10::TypePtr& type) {
 }
 
 void add(GraphFunction& function, Found& all) {
-  if (!all.functions.insert(&function).second) {
+  if (!all.seen.insert(&function).second) {
     return;
   }
   function.ensure_defined();

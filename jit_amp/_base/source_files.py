@@ -6,8 +6,12 @@ All that shows lines, copies objects or looks for the user's code asks here.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
+
+_Item = TypeVar("_Item")
 
 PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 PYTORCH = os.path.dirname(torch.__file__) + os.sep
@@ -53,6 +57,16 @@ def is_programs(file: str) -> bool:
     """Whether a file has code of the program: the user's own, or a library's that is not PyTorch,
     jit_amp or Python itself."""
     return not (is_of_runtime(file) or is_jit_amps(file) or is_generated(file))
+
+
+def own_in(items: Sequence[_Item], file_of: Callable[[_Item], str]) -> _Item | None:
+    """The last of a stack's items that is of the user's own file; of a library's where there is
+    none, and None where all of them are PyTorch's, Python's or jit_amp's."""
+    for whose in (is_users, is_programs):
+        for item in reversed(items):
+            if whose(file_of(item)):
+                return item
+    return None
 
 
 def is_generated(file: str) -> bool:

@@ -23,10 +23,8 @@ def place_in(error: BaseException) -> Place | None:
             (frame.f_code.co_filename, line, 0, frame.f_code.co_name)
             for frame, line in stops.frames_of(chain)
         ]
-        for whose in (source_files.is_users, source_files.is_programs):
-            if own := [each for each in frames if whose(each[0])]:
-                found = place_of(own[-1])
-                break
+        if own := source_files.own_in(frames, lambda frame: frame[0]):
+            found = place_of(own)
         chain = chain.__cause__ or (None if chain.__suppress_context__ else chain.__context__)
     return found
 

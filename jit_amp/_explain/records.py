@@ -263,8 +263,8 @@ def line_in(stack: Sequence[Place]) -> Place:
 
 def own_line_in(stack: Sequence[Place]) -> Place:
     """The innermost line of the user's own files; of a library's where there is none."""
-    own = [place for place in stack if place.line and source_files.is_users(place.file)]
-    return own[-1] if own else line_in(stack)
+    with_line = [place for place in stack if place.line]
+    return source_files.own_in(with_line, lambda place: place.file) or line_in(stack)
 
 
 @dataclass(frozen=True)

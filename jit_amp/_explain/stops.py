@@ -57,14 +57,13 @@ def place_in_traceback(text: str) -> Place | None:
     """The line that raised, by TorchScript's traceback, with the text that it was compiled from,
     where the traceback has it: the innermost line of the user's, or else of a library's."""
     text = text.rpartition("original code (most recent call last):")[2]
-    found = [*_FILE.finditer(text)][::-1] or [*_FRAME.finditer(text)]
-    for whose in (source_files.is_users, source_files.is_programs, bool):
-        for each in found:
-            if whose(each["file"]):
-                shown = _POINTED.search(text, each.end())
-                line = shown["text"] if shown else ""
-                return place_of((each["file"], int(each["line"]), 0, "", line))
-    return None
+    found = [*_FILE.finditer(text)] or [*_FRAME.finditer(text)][::-1]
+    if not found:
+        return None
+    frame = source_files.own_in(found, lambda each: each["file"]) or found[-1]
+    shown = _POINTED.search(text, frame.end())
+    line = shown["text"] if shown else ""
+    return place_of((frame["file"], int(frame["line"]), 0, "", line))
 
 
 # What Python runs.

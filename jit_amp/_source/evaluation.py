@@ -118,19 +118,10 @@ def evaluated(
             or the context manager does something besides.
     """
     watch, weights = _Watch(seen), _Weights()
-    scopes: list[Scope] = []
+    # In a function of its own: an interrupt at the line of a `try` that begins a `with` is not
+    # heard by the contexts (CPython 3.11).
     with undone(text, owner, names) as changed:
-        try:
-            with process_state.modes(), weights, watch:
-                value = run()
-                if is_context:
-                    scopes = _scopes(value, watch, changed)
-        except Failed as failed:
-            raise Failed(failed.code, text, *failed.said) from None
-        except Exception as error:
-            said = " ".join(str(error).split())
-            name = type(error).__name__
-            raise Failed(123, text, f"{name}: {said}" if said else name) from error
+        value, scopes = _ran(run, text, is_context, (weights, watch), changed)
     if watch.asked:
         raise Failed(101, f"`{watch.asked}` in `{text}`")
     if watch.foreign:
@@ -138,6 +129,27 @@ def evaluated(
     seen.code |= watch.code
     own = (code for code in watch.code if not source_files.is_pytorchs(code.co_filename))
     return Made(value, scopes, weights.asked, {name for code in own for name in _of_self(code)})
+
+
+def _ran(
+    run: Callable[[], Any],
+    text: str,
+    is_context: bool,
+    seen: tuple[_Weights, _Watch],
+    changed: Callable[[Any], str],
+) -> tuple[Any, list[Scope]]:
+    """What an expression gives, and its scopes as a context manager."""
+    weights, watch = seen
+    try:
+        with process_state.modes(), weights, watch:
+            value = run()
+            return value, _scopes(value, watch, changed) if is_context else []
+    except Failed as failed:
+        raise Failed(failed.code, text, *failed.said) from None
+    except Exception as error:
+        said = " ".join(str(error).split())
+        name = type(error).__name__
+        raise Failed(123, text, f"{name}: {said}" if said else name) from error
 
 
 def _of_self(code: types.CodeType) -> Iterator[str]:

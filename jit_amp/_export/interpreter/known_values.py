@@ -106,11 +106,9 @@ class KnownValues:
         if is_of_numbers and any(x.is_floating_point() for x in results):
             return  # whole ones tell dimensions and sizes
         if all(self._is_known(x) for x in given):
-            with for_real():
-                try:
-                    real = step.run({}, *pytree.tree_map_only(Tensor, self.real, operands))
-                except Exception:  # of any class: it may be in a branch that no call takes
-                    return
+            real = self._real_result(step, operands)
+            if real is None:
+                return
             self._tensors.update(
                 {
                     id(x): (x, y)
@@ -118,6 +116,14 @@ class KnownValues:
                     if x.dtype is y.dtype
                 }
             )
+
+    def _real_result(self, step: Step, operands: Any) -> Any:
+        """What the step gives for known values; None where it raises."""
+        try:
+            with for_real():
+                return step.run({}, *pytree.tree_map_only(Tensor, self.real, operands))
+        except Exception:  # of any class: it may be in a branch that no call takes
+            return None
 
     def _is_known(self, x: Any) -> bool:
         return self.real(x) is not None if isinstance(x, Tensor) else not isinstance(x, SYMBOLS)

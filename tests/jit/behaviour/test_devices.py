@@ -26,7 +26,7 @@ from ..support import (
     tree_map,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore:CUDA is not available")
+pytestmark = pytest.mark.filterwarnings("ignore:.*CUDA is not available")
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 
 

@@ -367,7 +367,7 @@ class PackedInCudas(InCudasBFloat16):
         return pad_packed_sequence(packed, batch_first=first)[0], state
 
 
-@pytest.mark.filterwarnings("ignore:CUDA is not available")
+@pytest.mark.filterwarnings("ignore:.*CUDA is not available")
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_network_in_a_scope_for_cuda(name: str, device: str, tmp_path: Path) -> None:
