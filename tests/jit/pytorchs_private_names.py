@@ -15,9 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jit_amp
-
-PACKAGE = Path(jit_amp.__file__).parent
 LIST = Path(__file__).with_suffix(".txt")
 
 
@@ -50,8 +47,10 @@ def _path(node: ast.AST, names: dict[str, str]) -> str:
 
 def used() -> set[str]:
     """The private names, each once and as far as it leads."""
+    import jit_amp  # here: scripts/torch-names asks of a torch without it
+
     found: set[str] = set()
-    for file in sorted(PACKAGE.rglob("*.py")):
+    for file in sorted(Path(jit_amp.__file__).parent.rglob("*.py")):
         tree = ast.parse(file.read_text())
         names = _imported(tree)
         paths = set(names.values())
