@@ -53,9 +53,9 @@ def find_torch() -> Any:
 torch = find_torch()
 release = tuple(map(int, torch.__version__.split(".")[:2])) if torch else ()
 missing = ""
-if release < (2, 11):
+if release < (2, 6):
     missing = (
-        "jit_amp is compiled against the torch that is installed, 2.11 or newer, and "
+        "jit_amp is compiled against the torch that is installed, 2.6 or newer, and "
         f"{f'torch {torch.__version__}' if torch else 'none'} is: run "
         f"`{'pip install --upgrade torch' if torch else 'pip install torch'}`, and then this again"
     )

@@ -46,8 +46,8 @@ runpy.run_path("setup.py", run_name="__main__")
     [
         ("None", "none is: run `pip install torch`"),
         (
-            "types.SimpleNamespace(__version__='2.9.1+cpu')",
-            "torch 2.9.1+cpu is: run `pip install --upgrade torch`",
+            "types.SimpleNamespace(__version__='2.5.1+cpu')",
+            "torch 2.5.1+cpu is: run `pip install --upgrade torch`",
         ),
     ],
 )
@@ -64,6 +64,6 @@ def test_a_build_without_a_torch_that_fits_says_what_to_run(
     )
     assert ran.returncode == 1, ran.stderr
     assert ran.stderr.splitlines()[-1] == (
-        "jit_amp is compiled against the torch that is installed, 2.11 or newer, and "
+        "jit_amp is compiled against the torch that is installed, 2.6 or newer, and "
         f"{said}, and then this again"
     )

@@ -1,7 +1,6 @@
 // devices: the devices that autocast knows, and what torch says of them in Python.
 #pragma once
 
-#include <ATen/autocast_mode.h>
 #include <c10/core/DeviceType.h>
 #include <c10/core/ScalarType.h>
 
@@ -9,9 +8,10 @@
 #include <optional>
 #include <string>
 
+#include "core/pytorch_release.h"
+
 namespace jit_amp {
 
-inline const auto& kDevices = at::autocast::_AUTOCAST_SUPPORTED_DEVICES;
 inline constexpr size_t kDeviceCount = std::tuple_size_v<std::decay_t<decltype(kDevices)>>;
 using PerDevice = std::array<bool, kDeviceCount>;
 

@@ -5,6 +5,7 @@
 
 #include "core/places.h"
 #include "core/printable.h"
+#include "core/pytorch_release.h"
 
 namespace jit_amp {
 namespace {
@@ -113,7 +114,7 @@ bool is_of_the_machine(const c10::Error& error) {
   // The allocator for the CPU throws no class of its own (c10/core/impl/alloc_cpu.cpp).
   const std::string& what = error.msg();
   return dynamic_cast<const c10::OutOfMemoryError*>(&error) ||
-         dynamic_cast<const c10::AcceleratorError*>(&error) ||
+         is_of_the_accelerator(error) ||
          dynamic_cast<const c10::DistError*>(&error) ||
          what.find("DefaultCPUAllocator: ") != std::string::npos;
 }

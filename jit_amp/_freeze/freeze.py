@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -168,7 +169,8 @@ def freeze(
     example_runs.check("freeze", scripted, originals)
     if target == "server":
         with process_state.random_state():
-            _C.pack_weights(frozen, examples[:1], _packed)
+            asks = frozen._get_method("forward").graph.findAllNodes(_ASKS_FLOAT16)
+            _C.pack_weights(frozen, examples[:1], functools.partial(_packed, bool(asks)))
     return wrap_cpp_module(frozen)  # type: ignore[no-untyped-call, no-any-return]
 
 
@@ -187,9 +189,13 @@ def _has_onednn() -> bool:
     return bool(torch._C._jit_get_schemas_for_operator("mkldnn::_linear_pointwise"))
 
 
-def _packed(weights: list[Tensor], plans: list[list[int]]) -> Any:
+_ASKS_FLOAT16 = "mkldnn::_is_mkldnn_fp16_supported"
+
+
+def _packed(asks_float16: bool, weights: list[Tensor], plans: list[list[int]]) -> Any:
+    asks_float16 |= any(weight.dtype == torch.float16 for weight in weights)
     with READ_AGAIN:
-        made = _script.script(Packed(weights, plans))._c
+        made = _script.script(Packed(weights, plans, asks_float16))._c
     weights.clear()  # what is scripted has a list of its own, and is to be the only one
     return made
 

@@ -27,12 +27,16 @@ class Packed(nn.Module):
       linear layers that had a few rows in the example;
     - elsewhere, and where one is not on a CPU, they stay as they are.
 
+    It asks for float16 only where ``asks_float16`` says so, because PyTorch 2.1 has no operator
+    that tells: a file that is loaded there must not name it.
+
     A plan has the number of rows of a linear layer's input; or a convolution's padding, stride,
     dilation, groups and its input's four sizes; or nothing.
     """
 
     large_weight: Final[int] = LARGE_WEIGHT
     few_rows: Final[int] = _C.thresholds()["kFewRows"]
+    asks_float16: Final[bool]
     weights: List[Tensor]  # noqa: UP006
     dtypes: List[int]  # noqa: UP006
     shapes: List[List[int]]  # noqa: UP006
@@ -43,8 +47,11 @@ class Packed(nn.Module):
     emulated_float16: bool
     slow_kernel: bool
 
-    def __init__(self, weights: list[Tensor], plans: list[list[int]]) -> None:
+    def __init__(
+        self, weights: list[Tensor], plans: list[list[int]], asks_float16: bool = True
+    ) -> None:
         super().__init__()
+        self.asks_float16 = asks_float16
         self.weights, self.plans, self.dtypes, self.shapes = weights, plans, [], []
         self.native_bfloat16 = self.native_float16 = False
         self.emulated_bfloat16 = self.emulated_float16 = False
@@ -113,11 +120,12 @@ class Packed(nn.Module):
         oneDNN's answer for bfloat16 is yes on all processors with AVX-512. Those without
         AVX512-BF16 take longer for it than for float32, so there a product tells.
         """
+        supported = False
         if dtype == torch.bfloat16:
-            supported: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+            supported = torch.ops.mkldnn._is_mkldnn_bf16_supported()
             if supported and "AVX512" in torch.ops.aten._get_cpu_capability():
                 return self.has_instructions()
-        else:
+        elif self.asks_float16:
             supported = torch.ops.mkldnn._is_mkldnn_fp16_supported()
         return supported
 
