@@ -36,10 +36,22 @@ def check_kind(x: Tensor) -> None:
     )
 
 
+def keeps_conditions() -> bool:
+    """Whether exported programs of this PyTorch keep what was decided about sizes, and check it:
+    they do from 2.9 on (`_guards_code` of torch/export/exported_program.py)."""
+    return "_guards_code" in ExportedProgram.__annotations__
+
+
 def check_places(exported: ExportedProgram) -> None:
     """Has ``exported.module()`` check numbers of dimensions, and that nothing is given in place of
     a None. No operator can, so these are guards beside those of sizes, which ``torch.export.save``
-    keeps and ``run_decompositions`` does not."""
+    keeps and ``run_decompositions`` does not.
+
+    Where programs keep no conditions, ``module()`` checks sizes that are fixed by itself
+    (``_check_input_constraints_for_graph`` of torch/_export/utils.py), and others are refused
+    (free_sizes.py)."""
+    if not keeps_conditions():
+        return
     values = {node.name: node.meta.get("val") for node in exported.graph.nodes}
     inputs = [
         spec.arg

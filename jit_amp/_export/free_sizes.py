@@ -6,11 +6,14 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.export import Dim
 from torch.utils import _pytree as pytree
 
+from jit_amp import _C
 from jit_amp._base.process_state import silent
+from jit_amp._export.checked_inputs import keeps_conditions
 from jit_amp._export.sizes.hints import is_for_larger_alone, put_larger_hints
 from jit_amp._export.sizes.oblivious import without_looking
 from jit_amp._export.sizes.small import UNSEEN
@@ -36,6 +39,18 @@ def freest(trace: Tracer, arguments: dict[str, Any]) -> tuple[Traced, Any]:
 
         return pytree.tree_map(of, arguments)
 
+    if not keeps_conditions():
+        traced = _for_its_example(trace, trace(free(0), False))
+        version = torch.__version__.partition("+")[0]
+        traced.notes.append(
+            f"all sizes are fixed: programs of PyTorch {version} keep no conditions on free ones, "
+            "those of 2.10 do"
+        )
+        if any(x is None for x in pytree.tree_leaves(arguments)):
+            traced.notes.append(
+                f"what is None in the example has to be None: PyTorch {version} does not check it"
+            )
+        return traced, free(0)
     tensors = [x for x in pytree.tree_leaves(arguments) if isinstance(x, Tensor)]
     for most in (max((x.dim() for x in tensors), default=0), 1):
         shapes = free(most)
@@ -60,6 +75,16 @@ def as_told(trace: Tracer, shapes: Any) -> Traced:
     Args:
         shapes: ``dynamic_shapes`` of torch.export.export.
     """
+    free = (x for x in pytree.tree_leaves(shapes) if not (x is None or isinstance(x, int)))
+    if not keeps_conditions() and any(x is not Dim.STATIC for x in free):
+        _C.refuse(
+            505,
+            [
+                "dynamic_shapes",
+                f" in PyTorch {torch.__version__}, whose programs keep no conditions on free sizes:"
+                " write dynamic_shapes={} for fixed ones, or export with 2.10 or newer",
+            ],
+        )
     traced = None if has_size(0, (trace.args, trace.kwargs)) else _oblivious(trace, shapes, False)
     if traced is None:
         return _as_pytorch_does(trace, shapes, False)

@@ -169,7 +169,8 @@ def freeze(
     example_runs.check("freeze", scripted, originals)
     if target == "server":
         with process_state.random_state():
-            asks = frozen._get_method("forward").graph.findAllNodes(_ASKS_FLOAT16)
+            graph: Any = frozen._get_method("forward").graph
+            asks = graph.findAllNodes(_ASKS_FLOAT16)
             _C.pack_weights(frozen, examples[:1], functools.partial(_packed, bool(asks)))
     return wrap_cpp_module(frozen)  # type: ignore[no-untyped-call, no-any-return]
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import jit_amp
-from jit_amp._export import tracer
+from jit_amp._export import free_sizes, tracer
+from jit_amp._export.checked_inputs import keeps_conditions
 
 from ..support import LOADS_PROGRAMS, assert_same
 
@@ -111,6 +112,7 @@ class AsksForDimensions(nn.Module):
         return x * 2 if x.dim() == 2 else x.sum()
 
 
+@pytest.mark.skipif(not keeps_conditions(), reason="programs of this PyTorch keep no conditions")
 @pytest.mark.parametrize(
     ("model", "example", "other", "guard"),
     [
@@ -132,6 +134,27 @@ def test_dimensions_and_what_is_none_are_guarded(
         assert_same(form.module()(*example), model()(*example), "result")
         with pytest.raises(AssertionError, match=guard):
             form.module()(*other)
+
+
+def test_where_programs_keep_no_conditions_all_sizes_are_fixed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in PyTorch before 2.9: what is decided about a free size would be checked by nothing."""
+    monkeypatch.setattr(free_sizes, "keeps_conditions", lambda: False)
+    with pytest.warns(UserWarning, match="all sizes are fixed: programs of PyTorch 2"):
+        program = jit_amp.export(AsksForDimensions(), (X,))
+    assert_same(program.module()(X), AsksForDimensions()(X), "result")
+    for other in (X[:1], X[None]):
+        with pytest.raises((AssertionError, RuntimeError)):
+            program.module()(other)
+    with pytest.warns(UserWarning) as told:
+        jit_amp.export(OfAnOptional(), (X, None))
+    assert any("what is None in the example has to be None" in str(each.message) for each in told)
+    batch = torch.export.Dim("batch")
+    for free in ({"x": {0: batch}}, {"x": {0: torch.export.Dim.AUTO}}):
+        with pytest.raises(jit_amp.AutocastError, match=r"JA505.*no conditions on free sizes"):
+            jit_amp.export(AsksForDimensions(), (X,), dynamic_shapes=free)
+    jit_amp.export(AsksForDimensions(), (X,), dynamic_shapes={"x": {0: X.size(0)}})
 
 
 class Held(nn.Module):
