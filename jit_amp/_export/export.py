@@ -82,7 +82,9 @@ def export(
         AutocastError: what cannot be said in an exported program, or a scope that cannot be known;
             the text has the line.
         FileNotFoundError: there is no such file.
-        ValueError: a file that is no TorchScript archive.
+        ValueError: a file that is no TorchScript archive; or ``dynamic_shapes`` with free sizes in
+            PyTorch before 2.9, whose programs keep no conditions on them. Without
+            ``dynamic_shapes`` all sizes are fixed there, and a warning says so.
         TypeError: arguments that the model does not take; its signature is in the message. Or the
             model is what ``torch.compile``, ``torch.export`` or ``Precision.apply`` returned.
         RuntimeError: what the program raises for the arguments; a file whose device this machine

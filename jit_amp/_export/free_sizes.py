@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.export import Dim
 from torch.utils import _pytree as pytree
 
-from jit_amp import _C
 from jit_amp._base.process_state import silent
 from jit_amp._export.checked_inputs import keeps_conditions
 from jit_amp._export.sizes.hints import is_for_larger_alone, put_larger_hints
@@ -77,13 +76,9 @@ def as_told(trace: Tracer, shapes: Any) -> Traced:
     """
     free = (x for x in pytree.tree_leaves(shapes) if not (x is None or isinstance(x, int)))
     if not keeps_conditions() and any(x is not Dim.STATIC for x in free):
-        _C.refuse(
-            505,
-            [
-                "dynamic_shapes",
-                f" in PyTorch {torch.__version__}, whose programs keep no conditions on free sizes:"
-                " write dynamic_shapes={} for fixed ones, or export with 2.10 or newer",
-            ],
+        raise ValueError(
+            f"jit_amp.export: dynamic_shapes: programs of PyTorch {torch.__version__} keep no"
+            " conditions on free sizes: write {} for fixed ones, or export with 2.10 or newer"
         )
     traced = None if has_size(0, (trace.args, trace.kwargs)) else _oblivious(trace, shapes, False)
     if traced is None:

@@ -17,7 +17,6 @@ from .elsewhere import watched as watched_elsewhere
 from .support import autocast_state
 from .untouched import CHANGES, watched
 
-
 FREE_SIZES = ("test_export_sizes.py", "test_export_branches.py")
 
 

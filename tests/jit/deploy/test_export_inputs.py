@@ -152,7 +152,7 @@ def test_where_programs_keep_no_conditions_all_sizes_are_fixed(
     assert any("what is None in the example has to be None" in str(each.message) for each in told)
     batch = torch.export.Dim("batch")
     for free in ({"x": {0: batch}}, {"x": {0: torch.export.Dim.AUTO}}):
-        with pytest.raises(jit_amp.AutocastError, match=r"JA505.*no conditions on free sizes"):
+        with pytest.raises(ValueError, match="keep no conditions on free sizes"):
             jit_amp.export(AsksForDimensions(), (X,), dynamic_shapes=free)
     jit_amp.export(AsksForDimensions(), (X,), dynamic_shapes={"x": {0: X.size(0)}})
 
