@@ -63,6 +63,7 @@ class TraceState:
         self.is_checked = False
         # What was given to the autocast objects that were made: whether a dtype, and cache_enabled.
         self.given: weakref.WeakKeyDictionary[Any, tuple[bool, Any]] = weakref.WeakKeyDictionary()
+        self.without_dtype: weakref.WeakSet[Any] = weakref.WeakSet()  # that are being made
         self.entered: dict[int, list[int]] = {}  # the scopes that an object has open, by its id
 
 
@@ -100,12 +101,24 @@ def state_of_trace() -> TraceState | None:
     return getattr(_this_thread, "trace", None)
 
 
+def _asking_for_a_dtype(
+    state: TraceState, original: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    """Called by __init__ where it was given no dtype, before all else."""
+    frame = replacing.caller()
+    if frame.f_code is _autocast.__init__.__code__ and frame.f_locals["dtype"] is None:
+        state.without_dtype.add(frame.f_locals["self"])
+    return original(*args, **kwargs)
+
+
 def _making(state: TraceState, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Called by __init__, which keeps no word of whether a dtype and cache_enabled were given."""
     frame = replacing.caller()
     if frame.f_code is _autocast.__init__.__code__:
         names = frame.f_locals
-        state.given[names["self"]] = names["dtype"] is not None, names["cache_enabled"]
+        scope = names["self"]
+        state.given[scope] = scope not in state.without_dtype, names["cache_enabled"]
+        state.without_dtype.discard(scope)
     return original(*args, **kwargs)
 
 
@@ -156,6 +169,7 @@ def _checking(
 
 
 _WATCHED = replacing.functions(
+    replacing.Hook(torch, "get_autocast_dtype", _asking_for_a_dtype, state_of_trace),
     replacing.Hook(torch.amp.autocast_mode, "is_autocast_available", _making, state_of_trace),
     replacing.Hook(torch, "autocast_increment_nesting", _entering, state_of_trace),
     replacing.Hook(torch, "autocast_decrement_nesting", _leaving, state_of_trace),
