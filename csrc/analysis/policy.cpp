@@ -24,12 +24,24 @@ namespace {
 using namespace torch::jit;
 using Table = std::unordered_map<std::string, Policy>;
 
+// The rows of a table that hold in this release of PyTorch: of operators that it has a kernel for.
+Table with_kernels(Table table, c10::DispatchKey key) {
+  for (auto row = table.begin(); row != table.end();) {
+    const size_t dot = row->first.find('.');
+    const std::string overload = dot == std::string::npos ? "" : row->first.substr(dot + 1);
+    const auto op = c10::Dispatcher::singleton().findOp({row->first.substr(0, dot), overload});
+    row = op && !op->hasKernelForDispatchKey(key) ? table.erase(row) : std::next(row);
+  }
+  return table;
+}
+
 Table cpu_table() {
-  return {
+  const Table table{
 #define POLICY(policy, overload) {"aten::" overload, Policy::policy},
 #include "analysis/cpu_policy.inc"
 #undef POLICY
   };
+  return with_kernels(table, c10::DispatchKey::AutocastCPU);
 }
 
 // The header's macros list an operator as (op) or (op, overload), and `norm` with its redispatch
@@ -46,11 +58,12 @@ Table cpu_table() {
 #define JIT_AMP_PROMOTE(...) {JIT_AMP_NAME(__VA_ARGS__), Policy::promote},
 
 Table mps_table() {
-  return {
+  const Table table{
 #define POLICY(policy, overload) {"aten::" overload, Policy::policy},
 #include "analysis/mps_policy.inc"
 #undef POLICY
   };
+  return with_kernels(table, c10::DispatchKey::AutocastMPS);
 }
 
 Table xpu_table() {

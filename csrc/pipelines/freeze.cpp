@@ -19,6 +19,7 @@
 #include "passes/freeze/guard_autocast.h"
 #include "passes/freeze/guard_devices.h"
 #include "passes/freeze/legalize.h"
+#include "passes/freeze/mark_modes.h"
 #include "passes/freeze/merge_branches.h"
 #include "passes/freeze/share_parts.h"
 #include "passes/freeze/write_queries.h"
@@ -114,6 +115,7 @@ const std::vector<Pass>& freezing() {
   static const auto& passes = *new std::vector<Pass>{
       {"check_freezable", run<check_freezable>, Phase::lowered, Phase::lowered, Kind::meaning},
       {"check_writes", run<check_writes>, Phase::lowered, Phase::lowered, Kind::meaning},
+      {"mark_modes", run<mark_modes>, Phase::lowered, Phase::lowered, Kind::meaning},
       {"keep_dim", run<keep_dim>, Phase::lowered, Phase::lowered, Kind::quirk},
       {"write_queries", run<ask_and_write_queries>, Phase::lowered, Phase::lowered, Kind::meaning},
       {"keep_detach", run<hide_detach>, Phase::lowered, Phase::lowered, Kind::quirk},

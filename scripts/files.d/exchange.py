@@ -115,8 +115,11 @@ MODELS: dict[str, tuple[Any, tuple[int, ...]]] = {
 
 
 def told(error: Exception | str) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["?"]
-    return next((line for line in lines if "nknown" in line or "not" in line), lines[-1])[:150]
+    """The line of an error that says what is missing."""
+    lines = [line.strip().removeprefix("RuntimeError: ") for line in str(error).splitlines()]
+    lines = [line for line in lines if line and not line.startswith("#")] or ["?"]
+    said = (line for line in lines if "nknown" in line or "not implemented" in line)
+    return next(said, lines[-1])[:150]
 
 
 def frozen(name: str, dtype: torch.dtype, form: str) -> tuple[Any, Tensor]:

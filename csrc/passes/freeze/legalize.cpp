@@ -17,6 +17,7 @@
 #include "core/error.h"
 #include "core/graphs.h"
 #include "passes/freeze/answer_questions.h"
+#include "passes/freeze/mark_modes.h"
 
 namespace jit_amp {
 namespace {
@@ -156,6 +157,7 @@ class Legalizer {
       std::vector<Value*> operands = cast->inputs().vec();
       operands[0] = element;
       Node* one = graph->insertNode(graph->create(ops::cast, operands, 1));
+      one->copyAttributes(*cast);
       one->copyMetadata(cast);
       one->output()->setType(c10::TensorType::get());
       elements.push_back(one->output());
@@ -227,6 +229,7 @@ class Legalizer {
       Value* converted =
           is_part_of_constant(source) ? part_of_cast(source, target) : to_dtype(source, target);
       if (converted->node()->kind() == aten::to) {
+        set_apart(converted->node(), cast);
         converted->node()->copyMetadata(cast);
       }
       become(converted);
@@ -354,6 +357,9 @@ class Legalizer {
           written_for(c10::Device(toIValue(node->inputs().back())->toStringRef()).type(), source);
     }
     auto body = definition(source, name);
+    for (Node* to : all_nodes(*body, aten::to)) {
+      set_apart(to, node);
+    }
     if (node->inputs().size() > body->inputs().size()) {
       node->removeInput(body->inputs().size());  // the accelerator
     }

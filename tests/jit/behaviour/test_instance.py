@@ -842,7 +842,7 @@ jit_amp: autocast's `enabled` is known only at run time, and a scripted scope ne
              ~~~~~~~~~~~~~~ <--- HERE
             return torch.mm(x, x)
 
-Instead: a constant, an attribute of the module, or two branches with a `with` in each: `if flag:` / `with torch.autocast(...)` / `else:`
+Instead: a constant, an attribute of the module, or a choice of the whole scope: `with torch.autocast(...) if flag else nullcontext():`
 
 More: jit-amp errors JA101, or docs/errors.md#ja101""",
     )

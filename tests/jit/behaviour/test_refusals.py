@@ -246,7 +246,7 @@ def enabled_is_an_argument(x: Tensor, on: bool):
          ~~~~~~~~~~~~~~ <--- HERE
         return x @ x
 
-Instead: a constant, an attribute of the module, or two branches with a `with` in each: `if flag:` / `with torch.autocast(...)` / `else:`
+Instead: a constant, an attribute of the module, or a choice of the whole scope: `with torch.autocast(...) if flag else nullcontext():`
 
 More: jit-amp errors JA101, or docs/errors.md#ja101""",
     )
@@ -265,7 +265,7 @@ def enabled_is_an_expression(x: Tensor, n: int):
          ~~~~~~~~~~~~~~ <--- HERE
         return y @ y
 
-Instead: a constant, an attribute of the module, or two branches with a `with` in each: `if flag:` / `with torch.autocast(...)` / `else:`
+Instead: a constant, an attribute of the module, or a choice of the whole scope: `with torch.autocast(...) if flag else nullcontext():`
 
 More: jit-amp errors JA101, or docs/errors.md#ja101""",
     )
@@ -283,7 +283,7 @@ def switched(x: Tensor, on: bool):
          ~~~~~~~~~~~~~~ <--- HERE
         return x @ x
 
-Instead: a constant, an attribute of the module, or two branches with a `with` in each: `if flag:` / `with torch.autocast(...)` / `else:`
+Instead: a constant, an attribute of the module, or a choice of the whole scope: `with torch.autocast(...) if flag else nullcontext():`
 
 More: jit-amp errors JA101, or docs/errors.md#ja101""",
     )
@@ -338,7 +338,7 @@ def dtype_is_the_tensors(x: Tensor):
          ~~~~~~~~~~~~~~ <--- HERE
         return x @ x
 
-Instead: a constant, an attribute of the module, or two branches with a `with` in each: `if flag:` / `with torch.autocast(...)` / `else:`
+Instead: a constant, an attribute of the module, or a choice of the whole scope: `with torch.autocast(...) if flag else nullcontext():`
 
 More: jit-amp errors JA101, or docs/errors.md#ja101""",
     )

@@ -567,7 +567,9 @@ def test_what_freeze_takes_the_command_takes(capsys: Any, name: str) -> None:
     the same weights by chance."""
     given = ["--input", "float32[2,8]"]
     status, out, err = run(capsys, "freeze", f"models:{name}", *given, "-o", "m.pt")
-    assert (status, err) == (0, "") and out.startswith("m.pt: ") and " 0 kinds" not in out
+    slow = "bfloat16 is emulated on this processor: elsewhere it is faster\n"
+    assert status == 0 and err in ("", slow)
+    assert out.startswith("m.pt: ") and " 0 kinds" not in out
     status, out, _ = run(capsys, "verify", f"models:{name}", "m.pt", *given, "--plain")
     assert status == 0 and "3 of 3 outputs agree" in out
 

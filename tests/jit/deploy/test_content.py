@@ -155,6 +155,29 @@ def test_each_weight_is_there_once(name: str) -> None:
         assert_same(frozen(x), model(x), name)
 
 
+class InDtype(nn.Module):
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype, self.a = dtype, nn.Linear(N, N)
+
+    def forward(self, x: Tensor):
+        with torch.autocast("cpu", dtype=self.dtype):
+            return torch.relu(self.a(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_file_for_servers_asks_for_float16_where_it_has_some(dtype: torch.dtype) -> None:
+    """PyTorch 2.1 loads no file that names an operator which it has not."""
+    frozen = jit_amp.freeze(
+        InDtype(dtype).eval(), example_inputs=(torch.randn(8, N),), target="server"
+    )
+    file = io.BytesIO()
+    torch.jit.save(frozen, file)
+    archive = zipfile.ZipFile(file)
+    code = "".join(archive.read(n).decode() for n in archive.namelist() if n.endswith(".py"))
+    assert ("_is_mkldnn_fp16_supported" in code) == (dtype is torch.float16)
+
+
 class Everything(nn.Module):
     """Layers of several kinds, scopes in scopes."""
 

@@ -291,6 +291,7 @@ def test_what_the_standard_library_runs_stands_at_the_users_line() -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is there")
+@pytest.mark.filterwarnings("ignore:.*CUDA is not available")
 @pytest.mark.parametrize("script", [False, True])
 def test_cuda_on_a_machine_that_has_none(script: bool) -> None:
     class Net(nn.Module):
