@@ -17,11 +17,24 @@ from .elsewhere import watched as watched_elsewhere
 from .support import autocast_state
 from .untouched import CHANGES, watched
 
+# Before PyTorch 2.11 eager itself is wrong there: a cast under no_grad is found again in autocast's
+# cache, and an object that is entered again while it is open does not put back what was.
+EAGER_WAS_WRONG = (
+    "test_a_cast_under_no_grad_is_not_one_outside_it",
+    "one_object_twice",
+    "entered_while_open_by_its_other_name",
+    "entered_again",
+    "by_hand_and_by_with",
+    "test_matmul_takes_eagers_kernel[no_grad-True-True]",
+)
+IS_OLD = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 11)
 FREE_SIZES = ("test_export_sizes.py", "test_export_branches.py")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Before PyTorch 2.9 an exported program keeps no conditions, and all its sizes are fixed."""
+    """What older releases of PyTorch lack: docs/compatibility.md."""
+    if IS_OLD and any(each in item.nodeid for each in EAGER_WAS_WRONG):
+        item.add_marker(pytest.mark.skip(reason="eager itself is wrong in this PyTorch"))
     if not keeps_conditions():
         item.add_marker(pytest.mark.filterwarnings("ignore:jit_amp.export. all sizes are fixed"))
         item.add_marker(pytest.mark.filterwarnings("ignore:jit_amp.export. what is None"))
