@@ -171,7 +171,9 @@ def freeze(
         with process_state.random_state():
             graph: Any = frozen._get_method("forward").graph
             asks = graph.findAllNodes(_ASKS_FLOAT16)
-            _C.pack_weights(frozen, examples[:1], functools.partial(_packed, bool(asks)))
+            _C.pack_weights(
+                frozen, examples[:1], functools.partial(_packed, asks_float16=bool(asks))
+            )
     return wrap_cpp_module(frozen)  # type: ignore[no-untyped-call, no-any-return]
 
 
@@ -193,7 +195,7 @@ def _has_onednn() -> bool:
 _ASKS_FLOAT16 = "mkldnn::_is_mkldnn_fp16_supported"
 
 
-def _packed(asks_float16: bool, weights: list[Tensor], plans: list[list[int]]) -> Any:
+def _packed(weights: list[Tensor], plans: list[list[int]], asks_float16: bool = True) -> Any:
     asks_float16 |= any(weight.dtype == torch.float16 for weight in weights)
     with READ_AGAIN:
         made = _script.script(Packed(weights, plans, asks_float16))._c
