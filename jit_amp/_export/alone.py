@@ -88,6 +88,9 @@ def _no(*_: Any) -> bool:
 
 _PATCHES = replacing.functions(
     replacing.Hook(_symbolic_trace._Patcher, "patch_method", _patch_method, _exporting_thread),
-    replacing.Hook(torch.compiler, "is_exporting", _no, _is_in_another),
-    replacing.Hook(torch.compiler, "is_compiling", _no, _is_in_another),
+    *(
+        replacing.Hook(torch.compiler, name, _no, _is_in_another)
+        for name in ("is_exporting", "is_compiling")
+        if hasattr(torch.compiler, name)  # the first is not in 2.6
+    ),
 )

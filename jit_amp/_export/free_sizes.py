@@ -80,7 +80,8 @@ def as_told(trace: Tracer, shapes: Any) -> Traced:
             f"jit_amp.export: dynamic_shapes: programs of PyTorch {torch.__version__} keep no"
             " conditions on free sizes: write {} for fixed ones, or export with 2.10 or newer"
         )
-    traced = None if has_size(0, (trace.args, trace.kwargs)) else _oblivious(trace, shapes, False)
+    looks = has_size(0, (trace.args, trace.kwargs)) or not keeps_conditions()
+    traced = None if looks else _oblivious(trace, shapes, False)
     if traced is None:
         return _as_pytorch_does(trace, shapes, False)
     put_larger_hints(traced.program)

@@ -28,7 +28,7 @@ def without_looking() -> Iterator[None]:
 
 def is_oblivious() -> bool:
     """Returns whether ``without_looking`` is in force."""
-    return bool(symbolic_shapes_config.backed_size_oblivious)
+    return bool(getattr(symbolic_shapes_config, "backed_size_oblivious", False))  # none in 2.6
 
 
 def _says(_: bool, original: Any, node: SymNode) -> bool:
