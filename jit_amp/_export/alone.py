@@ -49,7 +49,7 @@ def _let_dynamo_know_pytorchs_functions() -> None:
         ("torch._dynamo.variables.torch", "tracing_state_functions"),
     ):
         make = getattr(importlib.import_module(module), table, None)
-        if make is not None:  # of this release
+        if callable(make):  # in this release
             make()
 
 

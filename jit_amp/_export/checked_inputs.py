@@ -36,6 +36,12 @@ def check_kind(x: Tensor) -> None:
     )
 
 
+def checks_kinds() -> bool:
+    """Whether programs of this PyTorch can check dtypes and devices: what ``check_kind`` calls
+    fails on torch.export's tensors in 2.6 ("Tensor device mismatch!"), and does not in 2.8."""
+    return tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 8)
+
+
 def keeps_conditions() -> bool:
     """Whether exported programs of this PyTorch keep what was decided about sizes, and check it:
     they do from 2.9 on (`_guards_code` of torch/export/exported_program.py)."""

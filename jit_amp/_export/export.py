@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 from jit_amp import _C
 from jit_amp._base import arguments, process_state
 from jit_amp._export.alone import alone
-from jit_amp._export.checked_inputs import check_places
+from jit_amp._export.checked_inputs import check_places, checks_kinds
 from jit_amp._export.free_sizes import as_told, freest
 from jit_amp._export.interpreter.values import Raised
 from jit_amp._export.program.savable import make_savable
@@ -88,9 +88,14 @@ def export(
         TypeError: arguments that the model does not take; its signature is in the message. Or the
             model is what ``torch.compile``, ``torch.export`` or ``Precision.apply`` returned.
         RuntimeError: what the program raises for the arguments; a file whose device this machine
-            does not have; what ``torch.export.export`` raises; or ``PYTORCH_JIT=0`` has switched
+            does not have; PyTorch before 2.8; what ``torch.export.export`` raises; or ``PYTORCH_JIT=0`` has switched
             TorchScript off, and the model was not scripted before.
     """
+    if not checks_kinds():
+        raise RuntimeError(
+            f"jit_amp.export: programs of PyTorch {torch.__version__} cannot check the dtype of their "
+            "inputs: save the model with torch.jit.save, and export the file with PyTorch 2.8 or newer"
+        )
     arguments.instance("jit_amp.export: args", args, tuple, "a tuple of arguments")
     named = dict(kwargs or {})
     program = _program_of(model)
