@@ -88,13 +88,14 @@ def export(
         TypeError: arguments that the model does not take; its signature is in the message. Or the
             model is what ``torch.compile``, ``torch.export`` or ``Precision.apply`` returned.
         RuntimeError: what the program raises for the arguments; a file whose device this machine
-            does not have; PyTorch before 2.8; what ``torch.export.export`` raises; or ``PYTORCH_JIT=0`` has switched
-            TorchScript off, and the model was not scripted before.
+            does not have; PyTorch before 2.8; what ``torch.export.export`` raises; or
+            ``PYTORCH_JIT=0`` has switched TorchScript off, and the model was not scripted before.
     """
     if not checks_kinds():
         raise RuntimeError(
-            f"jit_amp.export: programs of PyTorch {torch.__version__} cannot check the dtype of their "
-            "inputs: save the model with torch.jit.save, and export the file with PyTorch 2.8 or newer"
+            f"jit_amp.export: programs of PyTorch {torch.__version__} cannot check the dtype of"
+            " their inputs: save the model with torch.jit.save, and export the file with PyTorch"
+            " 2.8 or newer"
         )
     arguments.instance("jit_amp.export: args", args, tuple, "a tuple of arguments")
     named = dict(kwargs or {})
