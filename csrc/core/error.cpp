@@ -113,8 +113,7 @@ Diagnostic diagnostic_of_code(int code) {
 bool is_of_the_machine(const c10::Error& error) {
   // The allocator for the CPU throws no class of its own (c10/core/impl/alloc_cpu.cpp).
   const std::string& what = error.msg();
-  return dynamic_cast<const c10::OutOfMemoryError*>(&error) ||
-         is_of_the_accelerator(error) ||
+  return dynamic_cast<const c10::OutOfMemoryError*>(&error) || is_of_the_accelerator(error) ||
          dynamic_cast<const c10::DistError*>(&error) ||
          what.find("DefaultCPUAllocator: ") != std::string::npos;
 }

@@ -1,4 +1,5 @@
-// pytorch_release: what only some of the supported releases of PyTorch have, under one name for all.
+// pytorch_release: what only some of the supported releases of PyTorch have, under one name for
+// all.
 //
 // All that C++ knows of a release stands here. What an operator does in a release is asked of the
 // dispatcher, and is no matter of this file.
@@ -18,9 +19,10 @@ namespace jit_amp {
 #if JIT_AMP_SINCE_TORCH_2(7)
 inline const auto& kDevices = at::autocast::_AUTOCAST_SUPPORTED_DEVICES;
 #else
-inline constexpr std::array kDevices{
-    c10::DeviceType::CPU, c10::DeviceType::CUDA, c10::DeviceType::XPU, c10::DeviceType::IPU,
-    c10::DeviceType::HPU, c10::DeviceType::XLA,  c10::DeviceType::MPS, c10::DeviceType::PrivateUse1};
+inline constexpr std::array kDevices{c10::DeviceType::CPU, c10::DeviceType::CUDA,
+                                     c10::DeviceType::XPU, c10::DeviceType::IPU,
+                                     c10::DeviceType::HPU, c10::DeviceType::XLA,
+                                     c10::DeviceType::MPS, c10::DeviceType::PrivateUse1};
 #endif
 
 // Whether a device has failed (c10/util/Exception.h); a plain c10::Error until 2.8.
