@@ -3,6 +3,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/enum_tag.h>
+#include <torch/csrc/jit/frontend/function_schema_parser.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
@@ -27,9 +28,7 @@ using Table = std::unordered_map<std::string, Policy>;
 // The rows of a table that hold in this release of PyTorch: of operators that it has a kernel for.
 Table with_kernels(Table table, c10::DispatchKey key) {
   for (auto row = table.begin(); row != table.end();) {
-    const size_t dot = row->first.find('.');
-    const std::string overload = dot == std::string::npos ? "" : row->first.substr(dot + 1);
-    const auto op = c10::Dispatcher::singleton().findOp({row->first.substr(0, dot), overload});
+    const auto op = c10::Dispatcher::singleton().findOp(parseName(row->first));
     row = op && !op->hasKernelForDispatchKey(key) ? table.erase(row) : std::next(row);
   }
   return table;

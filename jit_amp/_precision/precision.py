@@ -244,11 +244,11 @@ class Applied(contextlib.AbstractContextManager[nn.Module]):
     IS_NO_MODEL = "what Precision.apply returned"
 
     def __init__(self, model: nn.Module, parts: in_float32.Parts) -> None:
-        self._model, self._units_in_float32 = model, parts
+        self._model, self._parts = model, parts
         self._open: list[contextlib.AbstractContextManager[None]] = []
 
     def __enter__(self) -> nn.Module:
-        context = in_float32.applied(self._model, self._units_in_float32)
+        context = in_float32.applied(self._model, self._parts)
         context.__enter__()
         self._open.append(context)
         return self._model
